@@ -6,7 +6,8 @@ chosen on other items. Therefore
 
 - the outputs of `compare`, `rivals` and `report` (`golden.make.MADE_AGAIN`) were made again in 0.2.0;
 - comparisons of 0.1.0 that are saved again have more entries, and each that they had before has the same value;
-- their verdicts, and the numbers that are measured differently, are not verified any more, which verifying says.
+- their verdicts, and the numbers that are measured differently, are not verified any more, which verifying says;
+- CKA, beside agreement in tables of explanations and in comparisons of texts, is not read any more.
 """
 
 from __future__ import annotations
@@ -102,9 +103,9 @@ def as_before(now: Any, before: Any) -> Any:
 
 
 def without_scale(text: str) -> str:
-    """Sentences without the ceiling, or what is attainable, of each number, and without how to read the numbers."""
-    lines = (line for line in text.splitlines() if not line.startswith("Brackets: "))
-    return re.sub(r", (ceiling|attainable) [\d.e-]+", "", "\n".join(lines))
+    """Sentences without the ceiling, or what is attainable, of each number, without CKA, and how to read numbers."""
+    lines = (line for line in text.splitlines() if not line.startswith(("Brackets: ", "context_cka", "token_cka")))
+    return re.sub(r", (ceiling|attainable) [\d.e-]+|; CKA [\d.e-]+", "", "\n".join(lines))
 
 
 def unchecked(now: dict[str, Any], before: dict[str, Any]) -> list[str]:

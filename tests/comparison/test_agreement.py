@@ -151,13 +151,12 @@ def test_units_are_left_out_whole_and_very_many_in_blocks() -> None:
     assert set((1 - many).sum(axis=1)) <= {3.0, 4.0}
 
 
-def test_references_are_added_by_name() -> None:
+def test_the_model_before_training_is_a_floor_by_name() -> None:
     H = np.random.default_rng(0).normal(size=(3, 8))
-    a, b = ("limit", "context_agreement"), ("limit", "context_cka")
-    assessed = assess(SimilarityNumbers.of("contexts", H, {"limit": H}), permutations=0, seed=0)
-    added = replace(assessed, references={"untrained": {a: 0.1}, "reproducible": {b: 0.9}}).agreements()
-    assert (added[a].untrained, added[b].reproducible) == (0.1, 0.9)
-    assert np.isnan([added[b].untrained, added[a].reproducible, added[b].reproducible_low]).all()
+    a, b = ("limit", "context_agreement"), ("limit", "context_similarity")
+    found = assess(SimilarityNumbers.of("contexts", H, {"limit": H}), 0, 0, {a: 0.1}).agreements()
+    assert found[a].untrained == found[a].floor == 0.1
+    assert np.isnan([found[b].untrained, found[b].floor]).all()
 
 
 def test_permutations_stay_within_strata_and_are_uniform_in_each() -> None:

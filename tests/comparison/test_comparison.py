@@ -57,10 +57,10 @@ def test_a_damaged_folder_or_one_of_another_kind_is_refused(comparison: Comparis
 @pytest.mark.parametrize(
     ("entry", "value", "message"),
     [
-        (("agreements", "limit_token_cka", "value"), "high", "value must be a finite number"),
-        (("agreements", "limit_token_cka", "value"), float("inf"), "value must be a finite number"),
-        (("agreements", "limit_token_cka", "better"), "larger", "better must be one of higher, lower"),
-        (("agreements", "limit_token_cka", "extra"), 1, "'extra' is not an entry"),
+        (("agreements", "limit_token_similarity", "value"), "high", "value must be a finite number"),
+        (("agreements", "limit_token_similarity", "value"), float("inf"), "value must be a finite number"),
+        (("agreements", "limit_token_similarity", "better"), "larger", "better must be one of higher, lower"),
+        (("agreements", "limit_token_similarity", "extra"), 1, "'extra' is not an entry"),
         (("agreements", "limit_pearson"), {}, "value is missing"),
         (("agreements",), [], "agreements must be an object"),
         (("agreements",), {}, "context_agreement is missing"),
@@ -98,7 +98,7 @@ def test_forged_entries_are_refused(
 
 def test_a_number_with_an_unknown_name_is_refused(comparison: Comparison, tmp_path: Path) -> None:
     def rename(numbers: dict[str, object]) -> dict[str, object]:
-        return {**numbers, "limit_pearson": numbers["limit_token_cka"]}
+        return {**numbers, "limit_pearson": numbers["limit_token_similarity"]}
 
     folder = forge_json(comparison.save(tmp_path / "c"), "comparison.json", "agreements", rename)
     with pytest.raises(InputError, match="'limit_pearson', which does not exist"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +71,8 @@ def test_rows_are_in_the_order_of_means_over_trainings_without_their_own_noise()
         assert row.ahead.value == pytest.approx(row.agreement.fair - by_name["mine"].agreement.fair)
 
 
-def test_rows_show_references_that_are_given_and_no_lead_without_a_prediction(numbers: SimilarityNumbers) -> None:
-    assessed = assess(numbers, permutations=0, seed=0)
-    named = replace(assessed, references={"untrained": {("far", "context_agreement"): 0.9}})
-    rows = rival_rows(named, INFOS, None)
+def test_rows_show_the_floor_before_training_and_no_lead_without_a_prediction(numbers: SimilarityNumbers) -> None:
+    rows = rival_rows(assess(numbers, 0, 0, {("far", "context_agreement"): 0.9}), INFOS, None)
     assert {row.rival: row.agreement.untrained for row in rows if np.isfinite(row.agreement.untrained)} == {"far": 0.9}
     assert all(np.isnan(row.ahead.value) for row in rows)
 

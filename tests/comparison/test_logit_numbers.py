@@ -61,14 +61,6 @@ def test_a_bias_is_part_of_the_logits() -> None:
     assert found == pytest.approx(logit_cosine(biased.logits, target.logits), rel=1e-10)
 
 
-def test_the_ceiling_is_the_mean_cosine_with_the_other_runs() -> None:
-    rng = np.random.default_rng(10)
-    (run, one), (other, target) = two_factors(rng), two_factors(rng)
-    ceiling = LogitNumbers(run, {"a": target, "b": target}, np.arange(8)).with_other_runs([one, other])
-    expected = np.mean([logit_cosine(run.logits, x.logits) for x in (one, other)])
-    assert ceiling == {(key, "logit_cosine"): pytest.approx(expected) for key in "ab"}
-
-
 def test_zero_logits_have_no_cosine() -> None:
     run = Factors(np.ones((5, 2)), np.ones((2, 8)))  # equal in every column
     target = Factors(np.eye(5, 2), np.ones((2, 8)))

@@ -160,6 +160,6 @@ def test_the_data_frame_has_one_row_per_explanation_and_items(table: Rivals) -> 
     assert len(frame) == len(table.rows)
     row = next(row for row in table.of("tokens") if row.rival == "S~")
     assert frame.loc[("tokens", "S~"), "agreement"] == row.agreement.value
-    assert frame.loc[("tokens", "S~"), "cka_low"] == pytest.approx(row.cka.low, nan_ok=True)
+    assert frame.loc[("tokens", "S~"), "similarity_low"] == pytest.approx(row.similarity.low, nan_ok=True)
     assert frame.loc[("tokens", "S~"), "uses"] == "supports"
     assert {"reproducible", "attainable", "corrected", "explained", "reliability"} <= {*frame.columns}

@@ -86,7 +86,7 @@ def value(table: Rivals, items: str, rival: str, kind: str = "agreement") -> flo
 
 
 def values(table: Rivals) -> dict[tuple[str, str, str], float]:
-    kinds = ("agreement", "cka", "similarity")
+    kinds = ("agreement", "similarity")
     return {(row.items, row.rival, kind): getattr(row, kind).value for row in table.rows for kind in kinds}
 
 

@@ -44,14 +44,19 @@ def test_names_of_numbers_are_taken_apart_as_they_were_made() -> None:
             assert split_name(target.named(number)) == (key, number)
     for number in MEANINGS:
         assert split_name(number) == ("", number), "a number of the run alone"
-    assert LIMIT.named("context_cka") == "limit_context_cka"
+    assert LIMIT.named("context_similarity") == "limit_context_similarity"
 
 
 def test_numbers_are_flat_in_one_order_and_tables_have_them_back() -> None:
-    names = [("", "collapse"), ("limit", "token_cka"), ("gamma2", "token_cka"), ("limit", "context_agreement")]
+    names = [
+        ("", "collapse"),
+        ("limit", "logit_cosine"),
+        ("gamma2", "logit_cosine"),
+        ("limit", "context_agreement"),
+    ]
     numbers = {name: Agreement(float(k)) for k, name in enumerate(names)}
     flat = flat_names(numbers)
-    assert list(flat) == ["gamma2_token_cka", "limit_context_agreement", "limit_token_cka", "collapse"]
+    assert list(flat) == ["gamma2_logit_cosine", "limit_context_agreement", "limit_logit_cosine", "collapse"]
     tables = tables_of(flat)
     assert {(key, number): one for key, table in tables.items() for number, one in table.items()} == numbers
 

@@ -87,7 +87,7 @@ def larger(value: Any) -> Any:
 FORGERIES: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "agreement": (("agreements", "context_agreement", "value"), lambda x: x - 0.01),
     "interval": (("agreements", "token_agreement", "low"), lambda x: x - 0.01),
-    "floor's part": (("agreements", "token_cka", "gaussian"), lambda x: x - 0.1),
+    "floor's part": (("agreements", "token_similarity", "gaussian"), lambda x: x - 0.1),
     "number of a context": (("contexts", "moved", 3), larger),
     "number of a token": (("tokens", "moved", 1), larger),
     "neighbour": (
@@ -137,7 +137,7 @@ def test_a_list_that_its_numbers_contradict_is_found_without_the_statistics(
         (("contexts", "moved", 0), -1, "moved 0 must be in 0..2"),
         (("contexts", "listed", 0, "name"), "nobody", "that the texts do not share"),
         (("first", "windows"), 10**9, "a part is larger than the whole"),
-        (("agreements", "context_cka"), None, "must be an object"),
+        (("agreements", "context_similarity"), None, "must be an object"),
         (("tokens", "listed", 0, "alike"), -1, "alike must be at least 0"),
         (("settings", "norm"), 3, "must be a text"),
         (("settings", "halves"), 3, "must be"),

@@ -72,7 +72,6 @@ def row(
         ours=ours,
         items=items,
         agreement=number,
-        cka=number,
         similarity=number,
         behind=Lead(0.0, 0.0, 0.0),
         ahead=lead,

@@ -59,16 +59,16 @@ def bump(number: float) -> float:
 
 
 COMPARISON: list[tuple[Entry, Callable[[Any], Any], str]] = [
-    (("agreements", "limit_token_cka", "value"), lambda x: x - 1e-4, "values of all agreements"),
+    (("agreements", "limit_token_similarity", "value"), lambda x: x - 1e-4, "values of all agreements"),
     (("agreements", "limit_context_agreement", "low"), lambda x: x - 1e-4, "intervals"),
     (("agreements", "limit_logit_cosine", "high"), bump, "intervals"),
-    (("agreements", "limit_token_cka", "reproducible"), bump, "reproducible and explained"),
+    (("agreements", "limit_token_agreement", "reproducible"), bump, "reproducible and explained"),
     (("agreements", "limit_support_agreement", "corrected"), bump, "reproducible and explained"),
     (("agreements", "limit_support_agreement", "corrected_low"), bump, "reproducible and explained"),
     (("agreements", "limit_token_agreement", "mean"), bump, "reproducible and explained"),
     (("unexplained", 0, "correlation"), bump, "explain worst"),
     (("unexplained", 1, "name"), lambda x: f"{x} and more", "explain worst"),
-    (("rows", 3, "cka", "value"), bump, "other explanations"),
+    (("rows", 3, "similarity", "value"), bump, "other explanations"),
     (("rows", 2, "ahead", "low"), lambda x: x - 0.01, "other explanations"),
     (("rows", 1, "parameters"), lambda x: f"{x}, all chosen well", "other explanations"),
     (("disagreement", "split_tokens"), bump, "efficiency and split"),
@@ -99,9 +99,9 @@ def test_a_forged_floor_is_named(copy: Path) -> None:
         parts = {name: agreement[name] - 0.01 for name in ("null", "gaussian", "untrained")}
         return {**agreement, **parts, "floor": max(parts.values())}
 
-    folder = forge_json(copy / "comparison", "comparison.json", ("agreements", "limit_token_cka"), lower)
+    folder = forge_json(copy / "comparison", "comparison.json", ("agreements", "limit_token_similarity"), lower)
     assert verify(folder).failed == ("computed again, their floors are the same",)
-    forge_json(folder, "comparison.json", ("agreements", "limit_token_cka", "floor"), lambda x: x - 0.01)
+    forge_json(folder, "comparison.json", ("agreements", "limit_token_similarity", "floor"), lambda x: x - 0.01)
     assert "and its parts give" in verify(folder).failed[0]
 
 
@@ -109,7 +109,7 @@ ROWS: list[tuple[Entry, Callable[[Any], Any], str]] = [
     (("agreement", "high"), bump, "agreements, intervals, floors and what is explained of contexts"),
     (("agreement", "reproducible"), bump, "agreements, intervals, floors and what is explained of contexts"),
     (("agreement", "corrected"), bump, "agreements, intervals, floors and what is explained of contexts"),
-    (("cka", "value"), bump, "agreements, intervals, floors and what is explained of contexts"),
+    (("similarity", "value"), bump, "agreements, intervals, floors and what is explained of contexts"),
     (("without_direction",), lambda x: x + 1, "agreements, intervals, floors and what is explained of contexts"),
     (("agreement", "mean"), lambda x: x + 0.2, "order of their agreement"),
     (("behind", "high"), bump, "differences between explanations of contexts"),
@@ -178,7 +178,7 @@ def earlier(tmp_path: Path) -> Path:
     ("entry", "named"),
     [
         (("agreements", "limit_token_agreement", "value"), "values and intervals"),
-        (("agreements", "limit_context_cka", "high"), "values and intervals"),
+        (("agreements", "limit_context_similarity", "high"), "values and intervals"),
         (("rows", 1, "similarity", "value"), "values and intervals"),
         (("disagreement", "split_tokens"), "efficiency and split"),
         (("loss_gap",), "loss gap, norm"),

@@ -74,7 +74,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     ),
     "what is reproducible": (
         "comparison-ufm",
-        in_json("comparison.json", ("agreements", "nuclear_context_cka", "reproducible"), lambda x: x - 0.01),
+        in_json("comparison.json", ("agreements", "nuclear_context_agreement", "reproducible"), lambda x: x - 0.01),
         "comparison-ufm: computed again, what is reproducible",
     ),
     "efficiency": (
@@ -262,7 +262,7 @@ def test_the_whole_report_is_computed_and_rendered_again(tmp_path: Path) -> None
     assert found.ok, found.failed
     assert any("rivals-ufm: computed again, agreements" in sentence for sentence in found.checked)
     folder = results_of(made)
-    forge_report(folder, in_json("rivals.json", ("rows", 20, "cka", "value"), lambda x: x + 0.01), "rivals-ufm")
+    forge_report(folder, in_json("rivals.json", ("rows", 20, "similarity", "value"), lambda x: x + 0.01), "rivals-ufm")
     assert any("rivals-ufm: computed again" in sentence for sentence in verify(folder).failed)
 
 

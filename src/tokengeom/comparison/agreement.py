@@ -47,13 +47,12 @@ from tokengeom.core.numerics import Float, Int
 from tokengeom.results.convert import Added, Number
 
 Better = Literal["higher", "lower"]
-Reference = Literal["untrained", "reproducible"]
 ItemKind = Literal["contexts", "supports", "tokens", "held-out contexts"]
 """What a number is about; "supports" are contexts with weights, so that each pair of supports counts once."""
 CONTEXTS_AND_TOKENS: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
 Name = tuple[str, str]
 """Key of what the run is compared with (`tokengeom.comparison.target`, or the name of another explanation; empty for a
-number of the run alone), and the number, such as ``("limit", "context_cka")``."""
+number of the run alone), and the number, such as ``("limit", "context_agreement")``."""
 
 TIE = 1e-6
 """Relative difference below which a value equals its floor: permutations of like items change rounding alone."""
@@ -282,8 +281,8 @@ class AssessedNumbers:
         The numbers without each block, and without the two blocks in each row of ``pairs`` (p x 2).
     ``without_training``
         What is known about the numbers without each training.
-    ``references``
-        "untrained" and "reproducible" -> those of the numbers, by name, where they are known.
+    ``untrained``
+        The numbers of the model before training, where they are known.
     """
 
     numbers: AbstractNumbers
@@ -294,7 +293,7 @@ class AssessedNumbers:
     left_out_pairs: Mapping[Name, Float] = field(default_factory=dict)
     pairs: Int = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     without_training: Mapping[Name, Float] = field(default_factory=dict)
-    references: Mapping[Reference, Mapping[Name, float]] = field(default_factory=dict)
+    untrained: Mapping[Name, float] = field(default_factory=dict)
 
     def agreements(self) -> dict[Name, Agreement]:
         """Every number with its interval, floors, and what is known of its trainings."""
@@ -304,9 +303,7 @@ class AssessedNumbers:
         value, level = self.values[name], 0.95 if better == "higher" else 0.05
         low, high = self._interval(name, bounded=better == "higher")
         null, gaussian = (_quantile(draws.get(name), level) for draws in (self.permuted, self.gaussian))
-        known: dict[str, float] = {
-            reference: values[name] for reference, values in self.references.items() if name in values
-        }
+        known = {"untrained": self.untrained[name]} if name in self.untrained else {}
         kinds: tuple[About, ...] = ("mean", "reliability", "seed_error", "reproducible", "corrected")
         for what in kinds:
             if about(name, what) in self.values:
@@ -342,8 +339,14 @@ class AssessedNumbers:
         return value, min(low, value), max(high, value)
 
 
-def assess(numbers: AbstractNumbers, *, permutations: int, seed: int) -> AssessedNumbers:
-    """Numbers with intervals and floors; ``permutations = 0`` leaves both floors out."""
+def assess(
+    numbers: AbstractNumbers, permutations: int, seed: int, untrained: Mapping[Name, float] | None = None
+) -> AssessedNumbers:
+    """Numbers with intervals and floors; ``permutations = 0`` leaves out those that are drawn.
+
+    ``untrained``
+        The numbers of the same model before training, where they are known.
+    """
     check_permutations(permutations)
     rng = np.random.default_rng(seed)
     if numbers.size < 2:
@@ -358,8 +361,8 @@ def assess(numbers: AbstractNumbers, *, permutations: int, seed: int) -> Assesse
     orders = permutation_orders(rng, numbers.exchangeable, permutations, numbers.strata)
     permuted = numbers.permuted(orders) if permutations else {}
     gaussian = numbers.gaussian(rng, GAUSSIAN_DRAWS) if permutations else {}
-    trainings = numbers.without_training()
-    return AssessedNumbers(numbers, numbers.values(), left_out, permuted, gaussian, both, pairs, trainings)
+    known, trainings = numbers.values(), numbers.without_training()
+    return AssessedNumbers(numbers, known, left_out, permuted, gaussian, both, pairs, trainings, untrained or {})
 
 
 def describe_scale(permutations: int, trainings: int = 1) -> list[str]:

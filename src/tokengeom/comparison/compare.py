@@ -25,7 +25,6 @@ from tokengeom.comparison.agreement import (
     AssessedNumbers,
     ItemKind,
     Name,
-    Reference,
     assess,
 )
 from tokengeom.comparison.comparison import Comparison, unexplained_items
@@ -317,12 +316,9 @@ def assess_run(
     ``vectors_of``
         The same items of other factors.
     """
-    references: dict[Reference, Mapping[Name, float]] = {}
-    if inputs.start is not None and settings.permutations:
-        references["untrained"] = numbers.of_other_run(vectors_of(inputs.start))
-    if len(inputs.runs) > 1:
-        references["reproducible"] = numbers.between_runs()
-    return replace(assess(numbers, **settings.draws), references=references)
+    start = inputs.start if settings.permutations else None
+    untrained = None if start is None else numbers.of_other_run(vectors_of(start))
+    return assess(numbers, settings.permutations, settings.seed, untrained)
 
 
 def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:
@@ -345,7 +341,7 @@ def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:
 
 def _context_sums(inputs: Inputs, settings: CompareSettings) -> dict[Name, Agreement]:
     """Numbers that are sums over contexts: cosines of logits, distance of finite parts, collapse."""
-    prediction, run, start = inputs.prediction, inputs.run, inputs.start
+    prediction, run, start = inputs.prediction, inputs.run, inputs.start if settings.permutations else None
     finite = FiniteLogits.of(prediction.P) if isinstance(prediction, FeaturePrediction) else None
     logits = LogitNumbers(run, inputs.targets, inputs.groups, finite)
     families: list[LogitNumbers | CollapseNumbers] = [logits]
@@ -353,12 +349,8 @@ def _context_sums(inputs: Inputs, settings: CompareSettings) -> dict[Name, Agree
         families.append(CollapseNumbers(run, prediction.context_groups))
     agreements: dict[Name, Agreement] = {}
     for numbers in families:
-        references: dict[Reference, Mapping[Name, float]] = {}
-        if start is not None and settings.permutations:
-            references["untrained"] = replace(numbers, run=start).values()
-        if numbers is logits and len(inputs.runs) > 1:
-            references["reproducible"] = logits.with_other_runs(inputs.runs[1:])
-        agreements |= replace(assess(numbers, **settings.draws), references=references).agreements()
+        untrained = None if start is None else replace(numbers, run=start).values()
+        agreements |= assess(numbers, settings.permutations, settings.seed, untrained).agreements()
     return agreements
 
 

@@ -115,7 +115,7 @@ class Comparison(AbstractResult):
     """Agreement of a run with a prediction.
 
     ``agreements``
-        Name -> number with interval, floors and what is reproducible, such as ``comparison["limit_context_cka"]``.
+        Name -> number with interval, floors and what is reproducible, as in ``comparison["limit_token_agreement"]``;
         `targets` has the same numbers as one table per target.
     ``verdict``, ``reasons``
         The outcome (`tokengeom.comparison.verdict`), and the sentences behind it; the first is the verdict in full.

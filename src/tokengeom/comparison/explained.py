@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import Inputs
 from tokengeom.comparison.similarity import NO_VARIATION
 from tokengeom.comparison.similarity_numbers import (
+    KINDS,
     Geometry,
     SimilarityNumbers,
     correlation_of_sums,
@@ -299,7 +300,7 @@ class Chooser:
             cosines = [explanation.of(items).cosines for explanation in explained]
             combined = self.folds[items].together(self.observed(items), cosines)
             np.fill_diagonal(combined, 1.0)
-            geometries.append(Geometry(combined, np.zeros_like(combined)))
+            geometries.append(Geometry(combined))
         return Explained(COUNTS.info, *geometries)
 
 
@@ -334,7 +335,7 @@ class RivalRow:
         As in `ExplanationInfo`.
     ``items``
         "contexts", "supports", "tokens" or "held-out contexts".
-    ``agreement``, ``cka``, ``similarity``
+    ``agreement``, ``similarity``
         As in `SimilarityNumbers`, with intervals and, where they were asked for, floors.
     ``behind``
         How far its agreement (`Agreement.fair`) is behind that of the best explanation of these items; 0 for the best.
@@ -344,6 +345,8 @@ class RivalRow:
         Number of items without a direction; they count as unlike all others.
     """
 
+    dropped: ClassVar[tuple[str, ...]] = ("cka",)
+
     rival: str
     meaning: str
     uses: str
@@ -351,7 +354,6 @@ class RivalRow:
     ours: bool
     items: ItemKind
     agreement: Agreement
-    cka: Agreement
     similarity: Agreement
     behind: Lead
     ahead: Lead
@@ -359,7 +361,7 @@ class RivalRow:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, nested."""
-        numbers = {name: getattr(self, name).to_dict() for name in ("agreement", "cka", "similarity")}
+        numbers = {name: getattr(self, name).to_dict() for name in ("agreement", "similarity")}
         return asdict(self) | numbers
 
 
@@ -375,7 +377,7 @@ def rival_rows(
     """
     numbers, agreements = assessed.numbers, assessed.agreements()
     assert isinstance(numbers, SimilarityNumbers | FoldedNumbers)
-    agreement, cka, similarity = (numbers.number(kind) for kind in ("agreement", "cka", "similarity"))
+    agreement, similarity = (numbers.number(kind) for kind in KINDS)
     order = sorted(explanations, key=lambda key: -np.nan_to_num(agreements[key, agreement].fair, nan=-2.0))
     unknown = (float("nan"),) * 3
 
@@ -391,7 +393,6 @@ def rival_rows(
             ours=explanations[key].ours,
             items=numbers.items,
             agreement=agreements[key, agreement],
-            cka=agreements[key, cka],
             similarity=agreements[key, similarity],
             behind=difference(order[0], key),
             ahead=difference(key, prediction),

@@ -221,15 +221,8 @@ class FoldedNumbers(AbstractNumbers):
 
     def of_other_run(self, columns: Float) -> Mapping[Name, float]:
         """The numbers of the same items in another run."""
-        return self._mean_value(lambda part, own: part.of_other_run(columns[:, own]))
-
-    def between_runs(self) -> Mapping[Name, float]:
-        """Mean CKA and SIM of the first run with the others, under the names of every explanation."""
-        return self._mean_value(lambda part, _: part.between_runs())
-
-    def _mean_value(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[Name, float]]) -> Mapping[Name, float]:
         means = self._mean(
-            lambda part, columns: {name: np.array([value]) for name, value in of_fold(part, columns).items()}
+            lambda part, own: {name: np.array([x]) for name, x in part.of_other_run(columns[:, own]).items()}
         )
         return {name: float(values[0]) for name, values in means.items()}
 

@@ -74,11 +74,6 @@ class CompareSettings:
         check_seed(self.seed)
         check_tolerance(self.tolerance)
 
-    @property
-    def draws(self) -> dict[str, int]:
-        """Permutations and seed by name."""
-        return {"permutations": self.permutations, "seed": self.seed}
-
 
 @dataclass(frozen=True, eq=False)
 class Inputs:

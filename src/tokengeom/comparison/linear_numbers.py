@@ -133,7 +133,7 @@ def compare_decoder(
     factors.require_sizes(prediction.data.V, prediction.data.m)
     factors.require_decoder(prediction.W_mm.shape)
     with blas_threads_for(factors.W.shape[0], factors.H.shape[1]):
-        numbers = assess(DecoderNumbers(factors, prediction), **settings.draws).agreements()
+        numbers = assess(DecoderNumbers(factors, prediction), settings.permutations, settings.seed).agreements()
     floor = 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy
     verdict = judge_decoder(numbers["", "cosine_without_finite"])
     gap = getattr(run, "loss_gap", None) if loss_gap is None else loss_gap

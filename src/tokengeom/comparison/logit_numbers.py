@@ -31,7 +31,7 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers, cosine_of_products
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.target import NormName
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int
@@ -198,11 +198,12 @@ class LogitNumbers(AbstractNumbers):
             products[key] = (A.T @ C) @ D, _column_norms(target)
         return products
 
-    def with_other_runs(self, runs: list[Factors]) -> Mapping[Name, float]:
-        """Mean cosine of this run's logits with those of others, under the names of every prediction."""
-        others = LogitNumbers(self.run, {f"{place}": other for place, other in enumerate(runs)}, self.groups).values()
-        mean = float(np.mean(list(others.values())))
-        return {(key, "logit_cosine"): mean for key in self.targets}
+
+def cosine_of_products(kg: Float, kk: Float | float, gg: Float | float) -> Float:
+    """``<K, G> / (||K|| ||G||)`` from inner products; NaN where one of them is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        size = np.sqrt(np.maximum(kk * gg, 0.0))
+        return np.where(size > 0, np.clip(kg / size, -1.0, 1.0), np.nan)
 
 
 def _column_norms(factors: Factors) -> Float:

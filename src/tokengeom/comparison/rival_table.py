@@ -97,7 +97,7 @@ class Rivals(AbstractResult):
         """The best explanation of each kind of items, every explanation by name, and the limitations.
 
         ``rivals`` has per explanation what it is, and per kind of items ``value, low, high`` with floors, what is
-        explained, CKA, SIM and differences.
+        explained, SIM and differences.
         """
         explanations: dict[str, dict[str, Any]] = {}
         for row in self.rows:
@@ -114,7 +114,7 @@ class Rivals(AbstractResult):
         }
 
     def to_frame(self) -> DataFrame:
-        """Data frame with one row per explanation and kind of items: agreement, CKA, SIM, floors and differences."""
+        """Data frame with one row per explanation and kind of items: agreement, SIM, floors and differences."""
         return data_frame([_flat(row) for row in self.rows]).set_index(["items", "rival"])
 
     def summary(self) -> str:
@@ -135,14 +135,13 @@ class Rivals(AbstractResult):
 
     def _repr_html_(self) -> str:
         columns = (
-            "items", "explanation", "agreement", "95% interval", "floor", "attainable", "explained", "CKA", "SIM",
-            "behind the best",
-            "uses", "free parameters", "meaning",
+            "items", "explanation", "agreement", "95% interval", "floor", "attainable", "explained", "SIM",
+            "behind the best", "uses", "free parameters", "meaning",
         )  # fmt: skip
         rows = [
             (
                 *(row.items, row.rival, *row.agreement.cells(), row.agreement.explained_text()),
-                *(f"{row.cka.value:.4g}", f"{row.similarity.value:.4g}", str(row.behind)),
+                *(f"{row.similarity.value:.4g}", str(row.behind)),
                 *(row.uses, row.parameters, row.meaning),
             )
             for row in self.rows
@@ -219,7 +218,7 @@ def _second(rows: Sequence[RivalRow]) -> RivalRow:
 def _table(rows: Sequence[RivalRow]) -> list[str]:
     width = max(len(row.rival) for row in rows)
     return [
-        f"  {row.rival:<{width}}  agreement {row.agreement}; CKA {row.cka.value:.3g}; SIM {row.similarity.value:.3g}"
+        f"  {row.rival:<{width}}  agreement {row.agreement}; SIM {row.similarity.value:.3g}"
         f"{f'; behind by {row.behind}' if place else ''}"
         f"{f'; no direction for {row.without_direction}' if row.without_direction else ''}"
         for place, row in enumerate(rows)
@@ -228,7 +227,7 @@ def _table(rows: Sequence[RivalRow]) -> list[str]:
 
 def _numbers(row: RivalRow) -> dict[str, Any]:
     numbers = {name: x for name, x in row.agreement.to_dict().items() if name not in ("better", "items")}
-    for name in ("cka", "similarity", "behind", "ahead"):
+    for name in ("similarity", "behind", "ahead"):
         number = getattr(row, name)
         numbers[name] = {end: getattr(number, end) for end in ("value", "low", "high")}
     return numbers | {"without_direction": row.without_direction}
@@ -236,7 +235,7 @@ def _numbers(row: RivalRow) -> dict[str, Any]:
 
 def _flat(row: RivalRow) -> dict[str, Any]:
     cells: dict[str, Any] = {"items": row.items, "rival": row.rival}
-    for name in ("agreement", "cka", "similarity", "behind", "ahead"):
+    for name in ("agreement", "similarity", "behind", "ahead"):
         number = getattr(row, name)
         cells |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
     names = ("floor", "reproducible", "attainable", "corrected", "explained", "reliability")

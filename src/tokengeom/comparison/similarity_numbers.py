@@ -4,17 +4,15 @@ With ``x_ij`` the cosine of items i and j in a run and ``y_ij`` in an explanatio
 
 ``agreement``    correlation of x and y over pairs of different units: contexts of different supports, or different
                  tokens. An item with itself, or with an item of its own support, says nothing about arrangement
-``cka``          centred kernel alignment over the same pairs, ``sum a b / sqrt(sum a^2 sum b^2)`` with a and b the
-                 products of vectors whose mean is removed, so that norms count [kornblith2019]
 ``similarity``   the papers' SIM, over all pairs including each item with itself [zhao2024]
 
 Contexts are weighted in two ways: as "contexts", every pair of them counts once; as "supports", every pair of support
 groups does, so that a few large groups do not decide.
 
-Every number depends on the items only through cosines or Gram matrices, so it does not change under the rotation that W
-and H are known up to. Tokens come with their mean removed, so a softmax shift does not change it either.
+Both depend on the items only through cosines, so they do not change under the rotation that W and H are known up to.
+Tokens come with their mean removed, so a softmax shift does not change them either.
 
-All of them are built from sums over pairs. On a selection w of the items (0 or 1 each) such a sum is ``w^T K w``, so
+They are built from sums over pairs. On a selection w of the items (0 or 1 each) such a sum is ``w^T K w``, so
 many selections are one matrix product. A permutation of units gives every unit the mean direction of another one; then
 only sums over pairs of units change.
 """
@@ -35,14 +33,12 @@ from tokengeom.core.numerics import Float, Int, cosines
 
 MOST_ITEMS = 1000
 """Items of which all pairs are used; of more, this many are drawn at random (8 MB per matrix)."""
-KINDS = ("agreement", "cka", "similarity")
+KINDS = ("agreement", "similarity")
 GATHERED = 4_000_000
 """Entries of permuted matrices held at once (32 MB)."""
 MANY_UNITS = 300
 """Units from which permuted matrices are held in float32: their sums are then exact to about 1e-6."""
 
-_Matrices = tuple[Float, Float]
-"""Cosines between units, and the Gram matrix of their centred vectors."""
 _Sum = Float | float
 """A sum over pairs of items, or one per selection."""
 
@@ -53,25 +49,22 @@ class Geometry:
 
     where
         cosines             n x n; each item has cosine 1 with itself, and one without a direction 0 with all others
-        gram                products of the vectors with their mean removed, n x n
         seeds               cosines of each random one of which ``cosines`` is the mean; empty where there is one
         without_direction   number of items without a direction
     """
 
     cosines: Float
-    gram: Float
     seeds: tuple[Float, ...] = ()
     without_direction: int = 0
 
     @staticmethod
     def of(columns: Float, seeds: int = 1) -> Geometry:
         """Of items given as columns; of several random ones, their columns stand below each other."""
-        centred = columns - columns.mean(axis=1, keepdims=True) if columns.size else columns
         parts = np.split(columns, seeds) if seeds > 1 else [columns]
         matrices = [full_cosines(part) for part in parts]
         without = int(np.sum(~columns.any(axis=0)))
         mean = matrices[0] if seeds == 1 else np.mean(matrices, axis=0)
-        return Geometry(mean, centred.T @ centred, tuple(matrices) if seeds > 1 else (), without)
+        return Geometry(mean, tuple(matrices) if seeds > 1 else (), without)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +133,7 @@ class Correlations:
 
 @dataclass(frozen=True, eq=False)
 class SimilarityNumbers(AbstractNumbers):
-    """Numbers ``(key, {item}_{kind})``, such as ``("limit", "context_agreement")`` and ``("PMI", "token_cka")``.
+    """Numbers ``(key, {item}_{kind})``, such as ``("limit", "context_agreement")`` and ``("PMI", "token_similarity")``.
 
     where
         items     "contexts", "supports", "tokens" or "held-out contexts"
@@ -200,17 +193,13 @@ class SimilarityNumbers(AbstractNumbers):
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """Each number on each selection of items."""
-        sums = _Sums(self._apart, draws)
-        return {
-            **self._other_numbers(self.runs[0], self.targets, sums, draws),
-            **self._correlations(sums).numbers(self.number("agreement")),
-        }
+        similarities = self._similarities(self.runs[0], self.targets, draws)
+        return {**similarities, **self.correlations(draws).numbers(self.number("agreement"))}
 
     def correlations(self, draws: Float) -> Correlations:
         """Correlations of cosines on each selection of items, between runs and explanations, and among both."""
-        return self._correlations(_Sums(self._apart, draws))
+        sums = _Sums(self._apart, draws)
 
-    def _correlations(self, sums: _Sums) -> Correlations:
         def between(matrices: Sequence[Float]) -> Float:
             both = [sums.correlation(first, second) for first, second in combinations(matrices, 2)]
             return np.array(both).reshape(-1, sums.selections)
@@ -234,22 +223,18 @@ class SimilarityNumbers(AbstractNumbers):
         """What is known about the numbers without each run in turn."""
         return self.correlations(np.ones((1, self.size))).without_each_run(self.number("agreement"))
 
-    def _other_numbers(
-        self, run: Geometry, targets: Mapping[str, Geometry], sums: _Sums, draws: Float
-    ) -> dict[Name, Float]:
-        """CKA and SIM of a run on each selection."""
-        everywhere, numbers = _Sums(self._pair_weights, draws), {}
-        for key, target in targets.items():
-            numbers[key, self.number("cka")] = sums.alignment(run.gram, target.gram)
-            numbers[key, self.number("similarity")] = everywhere.correlation(run.cosines, target.cosines, STABILISER)
-        return numbers
+    def _similarities(self, run: Geometry, targets: Mapping[str, Geometry], draws: Float) -> dict[Name, Float]:
+        """SIM of a run on each selection."""
+        sums, name = _Sums(self._pair_weights, draws), self.number("similarity")
+        return {
+            (key, name): sums.correlation(run.cosines, target.cosines, STABILISER) for key, target in targets.items()
+        }
 
     def _of_run(self, columns: Float, targets: Mapping[str, Geometry]) -> dict[Name, float]:
         """The numbers of items in place of the run's; tokens with their mean removed."""
         run = Geometry.of(columns - columns.mean(axis=1, keepdims=True) if self.items == "tokens" else columns)
         whole = np.ones((1, self.size))
-        sums = _Sums(self._apart, whole)
-        numbers = self._other_numbers(run, targets, sums, whole)
+        sums, numbers = _Sums(self._apart, whole), self._similarities(run, targets, whole)
         for key, target in targets.items():
             numbers[key, self.number("agreement")] = sums.correlation(run.cosines, target.cosines)
         return {name: float(values[0]) for name, values in numbers.items()}
@@ -258,17 +243,6 @@ class SimilarityNumbers(AbstractNumbers):
         """The numbers of the same items in another run, such as the model before training."""
         return self._of_run(columns, self.targets)
 
-    def between_runs(self) -> Mapping[Name, float]:
-        """Mean CKA and SIM of the first run with the others, under the names of every explanation."""
-        others = {str(place): run for place, run in enumerate(self.runs[1:])}
-        whole = np.ones((1, self.size))
-        numbers = self._other_numbers(self.runs[0], others, _Sums(self._apart, whole), whole)
-        mean = {
-            self.number(kind): float(np.mean([numbers[place, self.number(kind)] for place in others]))
-            for kind in KINDS[1:]
-        }
-        return {(key, name): value for key in self.targets for name, value in mean.items()}
-
     def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[Name, Float]:
         """Each number of Gaussian embeddings of the run's shape."""
         targets = {k: M for k, M in self.targets.items() if self.floors is None or k in self.floors}
@@ -276,38 +250,31 @@ class SimilarityNumbers(AbstractNumbers):
         return {name: np.array([values[name] for values in drawn]) for name in drawn[0]} if drawn else {}
 
     def permuted(self, orders: Int) -> Mapping[Name, Float]:
-        """Each number when units exchange their mean directions (for CKA, mean vectors) in the explanations.
+        """Each number when units exchange their mean directions in the explanations.
 
         Within a unit the predicted cosine is then 1. Instead of explanations the run's sums over pairs of units are
         permuted, by the inverse of each order: one gathering serves every explanation.
         """
-        X, K, unit = self.runs[0].cosines, self.runs[0].gram, self.units
+        X, unit = self.runs[0].cosines, self.units
         weight = np.ones(self.size) if self._weights is None else self._weights
         n: Float = np.bincount(unit, weight).astype(np.float64)
-        (sum_x, inside_x), (sum_xx, inside_xx), (sum_k, _) = (
-            _trace_cleared(_unit_sums(M, unit, weight)) for M in (X, X * X, K)
-        )
-        kk = float(np.vdot(self._apart * K, K))
+        (sum_x, inside_x), (sum_xx, inside_xx) = (_trace_cleared(_unit_sums(M, unit, weight)) for M in (X, X * X))
         apart, inside = float(n.sum() ** 2 - n @ n), float(n @ n)
         x, xx = float(sum_x.sum()), float(sum_xx.sum())
-        pairs = [_unit_matrices(target, unit) for target in self.targets.values()]
-        if not (pairs and len(orders)):
+        targets = [_unit_cosines(target.cosines, unit) for target in self.targets.values()]
+        if not (targets and len(orders)):
             return {}
         kind = np.float32 if n.size > MANY_UNITS else np.float64
-        Ys, Gs = (np.stack([matrices[k].ravel().astype(kind) for matrices in pairs]) for k in (0, 1))
-        xy, kg = (np.empty((len(orders), len(pairs))) for _ in range(2))
+        flat, xy = np.stack([Y.ravel().astype(kind) for Y in targets]), np.empty((len(orders), len(targets)))
         step = max(1, GATHERED // n.size**2)
         back = np.argsort(orders, axis=1)
         for start in range(0, len(orders), step):
             part = slice(start, start + step)
-            xy[part] = _gathered(sum_x.astype(kind, copy=False), back[part]) @ Ys.T
-            kg[part] = _gathered(sum_k.astype(kind, copy=False), back[part]) @ Gs.T
+            xy[part] = _gathered(sum_x.astype(kind, copy=False), back[part]) @ flat.T
         numbers, size = {}, n[back]
-        for place, key in enumerate(self.targets):
-            Y, G = pairs[place]
-            y, yy, gg = (_quadratic(size, M) for M in (Y, Y * Y, G * G))
+        for place, (key, Y) in enumerate(zip(self.targets, targets, strict=True)):
+            y, yy = (_quadratic(size, M) for M in (Y, Y * Y))
             numbers[key, self.number("agreement")] = correlation_of_sums(apart, x, y, xx, yy, xy[:, place])
-            numbers[key, self.number("cka")] = cosine_of_products(kg[:, place], kk, gg)
             sums = (x + inside_x, y + inside, xx + inside_xx, yy + inside, xy[:, place] + inside_x)
             numbers[key, self.number("similarity")] = correlation_of_sums(apart + inside, *sums, STABILISER)
         return numbers
@@ -394,17 +361,6 @@ class _Sums:
         (x, xx), (y, yy), xy = self._of(X), self._of(Y), self._sum(self._masked(X) * Y)
         return correlation_of_sums(self.pairs, x, y, xx, yy, xy, stabiliser)
 
-    def alignment(self, K: Float, G: Float) -> Float:
-        """``<K, G> / (||K|| ||G||)`` over the pairs; NaN where one is 0."""
-        return cosine_of_products(self._sum(self._masked(K) * G), self._of(K)[1], self._of(G)[1])
-
-
-def cosine_of_products(kg: Float, kk: _Sum, gg: _Sum) -> Float:
-    """``<K, G> / (||K|| ||G||)`` from inner products; NaN where one of them is 0."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        size = np.sqrt(np.maximum(kk * gg, 0.0))
-        return np.where(size > 0, np.clip(kg / size, -1.0, 1.0), np.nan)
-
 
 def correlation_of_sums(pairs: _Sum, x: _Sum, y: _Sum, xx: _Sum, yy: _Sum, xy: _Sum, stabiliser: float = 0.0) -> Float:
     """Correlation from sums over pairs; with a stabiliser it is SIM. NaN where there are no pairs or nothing varies."""
@@ -438,14 +394,13 @@ def _unit_sums(M: Float, unit: Int, weight: Float) -> Float:
     return group_sums(group_sums(M * np.outer(weight, weight), unit).T, unit)
 
 
-def _unit_matrices(target: Geometry, unit: Int) -> _Matrices:
-    """Cosines between the mean directions of units and the Gram matrix of their mean vectors, with diagonals of 0."""
-    share = 1.0 / np.bincount(unit)[unit]
-    Y, G = (_unit_sums(M, unit, share) for M in (target.cosines, target.gram))
+def _unit_cosines(cosines: Float, unit: Int) -> Float:
+    """Cosines between the mean directions of units, with a diagonal of 0."""
+    Y = _unit_sums(cosines, unit, 1.0 / np.bincount(unit)[unit])
     size = np.sqrt(np.maximum(np.diag(Y), 0.0))
     with np.errstate(invalid="ignore", divide="ignore"):
         Y = np.where(np.outer(size, size) > 0, Y / np.outer(size, size), 0.0)
-    return _trace_cleared(Y)[0], _trace_cleared(G)[0]
+    return _trace_cleared(Y)[0]
 
 
 def _quadratic(weights: Float, M: Float) -> Float:

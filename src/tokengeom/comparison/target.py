@@ -3,7 +3,7 @@
 A run is compared with predictions at the loss that it has reached, one per norm of the logits, and with the prediction
 in the limit of training, or with the proxy. The verdict is about the norm that goes with the run's optimizer, where
 that is known. In a saved comparison the name of a number is the key of its target and the number, as in
-``limit_context_cka``; here alone these names are made and taken apart.
+``limit_context_agreement``; here alone these names are made and taken apart.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MEANINGS = {
     "support_agreement": "correlation of context cosines, each pair of different supports counted once, 1 is best",
     "context_agreement": "correlation of context cosines over pairs with different supports, 1 is best",
     "token_agreement": "correlation of token cosines over pairs of different tokens, 1 is best",
-    "support_cka": "centred kernel alignment of contexts, each pair of supports counted once, 1 is best",
+    # Comparisons of version 0.1.0 alone have these two.
     "context_cka": "centred kernel alignment of contexts with different supports (norms matter), 1 is best",
     "token_cka": "centred kernel alignment of different tokens (norms matter), 1 is best",
     "logit_cosine": "cosine of the centred logits, 1 is best",

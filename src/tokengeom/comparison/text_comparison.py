@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from tokengeom.ask.named_vectors import Items
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.movement import FEWEST_WINDOWS, Count, Movement
+from tokengeom.comparison.similarity_numbers import KINDS
 from tokengeom.comparison.target import MEANINGS
 from tokengeom.comparison.text_halves import Halves
 from tokengeom.core.errors import InputError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 FILE = "texts.json"
 SHOWN = 10
 """Tokens, and contexts, that the summary and a notebook show."""
-NUMBERS = tuple(f"{item}_{kind}" for item in ("context", "token") for kind in ("agreement", "cka", "similarity"))
+NUMBERS = tuple(f"{item}_{kind}" for item in ("context", "token") for kind in KINDS)
 """Names of the numbers that say how alike the two geometries are."""
 _STORED = ("loss_gap", "is_proxy")
 
@@ -141,7 +142,7 @@ class TextComparison(AbstractResult):
     halves: Annotated[Halves | None, Added(None)] = None
 
     def __post_init__(self) -> None:
-        if sorted(self.agreements) != sorted(NUMBERS):
+        if not set(NUMBERS) <= self.agreements.keys() <= MEANINGS.keys():
             raise ValueError(f"its agreements must be {', '.join(NUMBERS)}")
         if any(bool(moved.beyond) != (self.halves is not None) for moved in self.movements):
             raise ValueError("what moved beyond chance is known if and only if there are halves")

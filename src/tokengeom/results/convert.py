@@ -18,7 +18,8 @@ An object that users see as it is, and of which only some entries have known typ
 are checked, any others may be there, and the object is left as it is.
 
 A dataclass whose object has another order than its fields names them in ``saved_order``, and one with a field that had
-another name in earlier versions says so in ``renamed`` (old name -> new name).
+another name in earlier versions says so in ``renamed`` (old name -> new name), or in ``dropped`` where it is not read
+any more.
 A dataclass whose object has more entries than fields, each computed from them, names these properties in ``derived``;
 they are written last and compared when they are read. One whose ``__post_init__`` refuses its fields raises ValueError
 with what is wrong, or an error of ours, which names its own reason.
@@ -118,10 +119,10 @@ def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str
         raise damaged(folder, f"{place or 'its content'} must be an object with names; got {shown(content)}")
     fields, derived = _saved_fields(kind), getattr(kind, "derived", ())
     named = f"{place}, " if place else ""
-    renamed = getattr(kind, "renamed", {})
+    renamed, dropped = getattr(kind, "renamed", {}), getattr(kind, "dropped", ())
     # An entry under both names is left under its old one, which is then refused.
     now = {name: new for name, new in renamed.items() if new not in content}
-    content = _added(fields) | {now.get(name, name): item for name, item in content.items()}
+    content = _added(fields) | {now.get(name, name): item for name, item in content.items() if name not in dropped}
     for name in content:
         if name not in fields and name not in derived:
             raise damaged(folder, f"{named}{shown(name)} is not an entry of it")

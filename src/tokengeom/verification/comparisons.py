@@ -221,7 +221,7 @@ def _different_rows(claimed: Rivals, again: Rivals) -> Checks:
         mine, theirs = ({row.rival: row for row in table.of(items)} for table in (claimed, again))
         of_items = {
             f"agreements, intervals, floors and what is explained of {items} are {_WITHIN}": (
-                "agreement cka similarity without_direction"
+                "agreement similarity without_direction"
             ),
             f"differences between explanations of {items} are {_WITHIN}": "behind ahead",
         }

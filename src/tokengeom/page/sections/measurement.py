@@ -54,7 +54,7 @@ POINTS = 300
 """Support groups in the scatter plot: more would cover each other and make the page heavy."""
 SHOWN_CONTEXTS, SHOWN_TOKENS = 8, 8
 AGREEMENTS = {"supports": "support_agreement", "contexts": "context_agreement", "tokens": "token_agreement"}
-MAIN = (*AGREEMENTS.values(), "support_cka", "context_cka", "token_cka", "logit_cosine")
+MAIN = (*AGREEMENTS.values(), "logit_cosine")
 SIMILAR = ("support_similarity", "context_similarity", "token_similarity")
 OTHERS = ("finite_distance", "collapse")
 PAPERS = (TARGETS["limit"], TARGETS["proxy"])
@@ -269,7 +269,6 @@ def _rival_row(row: RivalRow) -> dict[str, Any]:
         "scale": {
             "95% interval": _interval(row.agreement),
             "behind the best": fixed(row.behind.value) + behind,
-            "CKA": fixed(row.cka.value),
             "SIM": fixed(row.similarity.value),
         },
         "without_direction": row.without_direction,
