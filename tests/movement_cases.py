@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from synthetic_languages import WindowLanguage
 from tokengeom.core.numerics import cosines
-from tokengeom.corpus.synthetic import WindowLanguage
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 

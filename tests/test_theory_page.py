@@ -24,6 +24,7 @@ from tokengeom.comparison import (
 )
 from tokengeom.comparison.explanations import ufm
 from tokengeom.comparison.inputs import SMALLEST_STRATUM, CompareSettings
+from tokengeom.comparison.target import FEWEST_GROUPS
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom_studies.base import study_names
 
@@ -177,7 +178,7 @@ def permutations() -> int:
         f"the 95th percentile over {agreement.GAUSSIAN_DRAWS} draws of embeddings",
         f"A lead is *clear* if its interval lies above {explained.RESOLUTION:g}",
         f"where the two differ by {verdict.WEIGHTINGS_DIFFER:g} or more, a sentence says so",
-        f"with fewer than {2 * verdict.FEWEST_GROUPS} supports it is the nuclear norm",
+        f"with fewer than {2 * FEWEST_GROUPS} supports it is the nuclear norm",
         f"follow about as many contexts, at least {SMALLEST_STRATUM} of them",
         f"They are trained {ufm.SEEDS} times",
         f"the {comparison.UNEXPLAINED} contexts and tokens whose cosines",
@@ -187,7 +188,7 @@ def permutations() -> int:
         f"if trainings agree less than {verdict.LEAST_REPRODUCIBLE:g} or",
         f"below {verdict.SURELY:.0%} for a share of {verdict.AGREES:.0%} or more",
         f"from below {verdict.IN_PART / 2:.0%} to above {verdict.AGREES:.0%})",
-        f"fewer than {verdict.FEWEST_GROUPS} support groups or tokens. With one training",
+        f"fewer than {FEWEST_GROUPS} support groups or tokens. With one training",
         f"the lower bound is at least {verdict.IN_PART:.0%} or the upper bound below {verdict.AGREES:.0%}",
         f"in one of them by at least {verdict.CLEARLY_AHEAD:g}",
         f"those inside it by more than {explained.WORTH_WIDENING:g}",

@@ -9,13 +9,14 @@ conditions: compatibility and separability :cite:p:`thrampoulidis2024`. With eno
 import numpy as np
 
 import tokengeom as tg
-from tokengeom.corpus.synthetic import random_soft_labels
 from tokengeom.figures.heatmaps import linear_plane
 from tokengeom.figures.static import save_static
 
-truth = random_soft_labels(V=10, m=12, k=3, seed=0).truth
-stats = tg.NextTokenStatistics.from_probabilities(truth.P, truth.pi)
 rng = np.random.default_rng(0)
+P = np.zeros((10, 12))  # 3 of 10 tokens may follow each of 12 contexts
+for j in range(12):
+    P[rng.choice(10, 3, replace=False), j] = rng.dirichlet(np.ones(3))
+stats = tg.NextTokenStatistics.from_probabilities(P)
 
 for d in (15, 2):
     linear = tg.predict(stats, embeddings=rng.normal(size=(d, stats.m)))

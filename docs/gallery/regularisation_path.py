@@ -10,14 +10,16 @@ no training reaches.
 import numpy as np
 
 import tokengeom as tg
-from tokengeom.corpus.synthetic import random_soft_labels
 from tokengeom.figures.static import save_static
 from tokengeom.figures.training_curves import path as draw_path
 from tokengeom.theory.linear_path import norm_path
 
-truth = random_soft_labels(V=8, m=10, k=3, seed=1).truth
-stats = tg.NextTokenStatistics.from_probabilities(truth.P, truth.pi)
-linear = tg.predict(stats, embeddings=np.random.default_rng(1).normal(size=(14, stats.m)))
+rng = np.random.default_rng(1)
+P = np.zeros((8, 10))  # 3 of 8 tokens may follow each of 10 contexts
+for j in range(10):
+    P[rng.choice(8, 3, replace=False), j] = rng.dirichlet(np.ones(3))
+stats = tg.NextTokenStatistics.from_probabilities(P)
+linear = tg.predict(stats, embeddings=rng.normal(size=(14, stats.m)))
 
 path = norm_path(linear, [3.0, 10.0, 30.0, 100.0, 300.0, 1000.0])
 print("norm   loss above its infimum   cosine with W_mm   error of the finite part")

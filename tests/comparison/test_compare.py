@@ -17,7 +17,7 @@ from scipy.stats import pearsonr
 
 from geometry_cases import grouped_counts
 from tokengeom.comparison.agreement import permutation_orders
-from tokengeom.comparison.compare import choose_on_half, compare, frequency_gap
+from tokengeom.comparison.compare import compare, frequency_gap, judged_inputs
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import CompareSettings, gather, support_groups
 from tokengeom.comparison.linear_numbers import DecoderNumbers
@@ -142,7 +142,7 @@ def test_an_unknown_norm_is_chosen_on_half_of_the_supports_and_judged_on_the_oth
     made = at[norm == "gamma2"]
     inputs = gather([(made.W, made.H)], prediction, at, None)
     contexts = {one.norm: one.H for one in at}
-    chosen, judged = choose_on_half(inputs, contexts)
+    chosen, judged = judged_inputs(inputs, contexts)
     assert chosen == norm
     left = np.setdiff1d(inputs.kept, judged.kept)
     assert [np.unique(inputs.groups[half]).size for half in (left, judged.kept)] == [10, 11], "of 21 supports"
@@ -150,9 +150,9 @@ def test_an_unknown_norm_is_chosen_on_half_of_the_supports_and_judged_on_the_oth
     # Of the judged half, nothing has a part in the choice.
     other = made.H.copy()
     other[:, judged.kept] = np.random.default_rng(0).standard_normal(other[:, judged.kept].shape)
-    assert choose_on_half(replace(inputs, runs=[Factors(made.W, other)]), contexts)[0] == norm
+    assert judged_inputs(replace(inputs, runs=[Factors(made.W, other)]), contexts)[0] == norm
     known = SimpleNamespace(W=made.W, H=made.H, settings={"optimizer": "adam"})
-    named, whole = choose_on_half(replace(inputs, observed=[known]), contexts)
+    named, whole = judged_inputs(replace(inputs, observed=[known]), contexts)
     assert (named, whole.kept.size) == ("gamma2", stats.m), "nothing is left out where the norm is known"
     found = compare(prediction, (made.W, made.H), at=at, permutations=0)
     assert (found.norm, found.circumstances and found.circumstances.groups) == (norm, 11)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from movement_cases import brute_force, named_counts, random_counts, sampled
+from synthetic_languages import planted_supports
 from tokengeom.comparison import compare_texts as module
 from tokengeom.comparison.compare_texts import LOSS_GAP, compare_texts
-from tokengeom.comparison.movement import LISTED, Movement
-from tokengeom.comparison.text_comparison import NUMBERS, TextComparison
+from tokengeom.comparison.movement import LISTED
+from tokengeom.comparison.text_comparison import NUMBERS, Movement, TextComparison
 from tokengeom.core.errors import InputError, ProblemError, StatisticsError
 from tokengeom.core.numerics import cosines
-from tokengeom.corpus.synthetic import planted_supports
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.shared import shared_statistics
 from tokengeom.theory.predict import predict

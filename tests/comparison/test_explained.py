@@ -12,9 +12,9 @@ from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS
 from tokengeom.comparison.comparison import unexplained_items
 from tokengeom.comparison.explained import WIDENED, Chooser, best_for_contexts, try_candidates
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs, LogitFit
-from tokengeom.comparison.explanations.log_counts import ALPHAS, LogCounts
+from tokengeom.comparison.explanations.log_counts import LogCounts
 from tokengeom.comparison.explanations.maximum_margin import MaximumMargin
-from tokengeom.comparison.explanations.pmi import SHIFTS, ShiftedPMI
+from tokengeom.comparison.explanations.pmi import ShiftedPMI
 from tokengeom.comparison.explanations.proxy import Proxy
 from tokengeom.comparison.inputs import Inputs, gather
 from tokengeom.comparison.similarity_numbers import Geometry, full_cosines
@@ -64,7 +64,7 @@ def test_a_value_far_outside_of_the_first_grid_is_found(stats: NextTokenStatisti
     found = chooser.explain(kind, stats, FitInputs())
     assert found is not None
     info, best = found[0].info, found[1]
-    grid = ALPHAS if kind is LogCounts else SHIFTS
+    grid = kind.grid
     assert not min(grid) <= getattr(made, made.parameter) <= max(grid)
     expected = full_cosines(fit.contexts(np.arange(M)))
     agreement = chooser.folds["contexts"].agreements
@@ -106,7 +106,7 @@ def test_a_grid_is_widened_only_while_that_pays_and_not_for_ever(stats: NextToke
 
         return len(try_candidates(LogCounts, stats, FitInputs(), scored))
 
-    first = 2 * len(ALPHAS)
+    first = 2 * len(LogCounts.grid)
     assert number_of((0.0, 0.0)) == first, "the first of equal ones counts, and its gain is none"
     assert number_of((1e-5, 1e-5)) == first, "too small a gain"
     assert number_of((1.0, 1.0)) == first + 2 * (WIDENED - 1)

@@ -26,10 +26,10 @@ from tokengeom.comparison.explanations.base import (
 from tokengeom.comparison.explanations.degree_only import DegreeOnly
 from tokengeom.comparison.explanations.finite_part import FinitePart
 from tokengeom.comparison.explanations.kneser_ney import KneserNey
-from tokengeom.comparison.explanations.log_counts import ALPHAS, LogCounts
+from tokengeom.comparison.explanations.log_counts import LogCounts
 from tokengeom.comparison.explanations.maximum_margin import MaximumMargin
 from tokengeom.comparison.explanations.one_hot_labels import OneHotLabels
-from tokengeom.comparison.explanations.pmi import SHIFTS, ShiftedPMI
+from tokengeom.comparison.explanations.pmi import ShiftedPMI
 from tokengeom.comparison.explanations.probabilities import CentredProbabilities
 from tokengeom.comparison.explanations.probability_cosines import ProbabilityCosines
 from tokengeom.comparison.explanations.proxy import Proxy
@@ -124,9 +124,9 @@ def test_explanations_are_chosen_by_file_name() -> None:
 
 def test_free_parameters_are_tried_and_explanations_that_cannot_be_made_are_left_out() -> None:
     assert {one.chosen for one in ShiftedPMI.candidates(FitInputs())} == {
-        f"k={k:g}, power {power:g}" for k in SHIFTS for power in (0.5, 1.0)
+        f"k={k:g}, power {power:g}" for k in ShiftedPMI.grid for power in (0.5, 1.0)
     }
-    assert len(LogCounts.candidates(FitInputs())) == 2 * len(ALPHAS)
+    assert len(LogCounts.candidates(FitInputs())) == 2 * len(LogCounts.grid)
     assert LogCounts.candidates(FitInputs(has_counts=False)) == []
     for kind in (AtLossNuclear, AtLossGamma2, TrainedFeatures):
         assert kind.candidates(FitInputs()) == [], "the loss is not known"

@@ -10,7 +10,7 @@ import tokengeom as tg
 from geometry_cases import explained_contexts, explained_counts, kneser_ney
 from tokengeom.comparison.explained import CrossFit, try_candidates
 from tokengeom.comparison.explanations.base import AbstractFit, ContextStatistics, FitInputs
-from tokengeom.comparison.explanations.kneser_ney import DISCOUNTS, KneserNey
+from tokengeom.comparison.explanations.kneser_ney import KneserNey
 from tokengeom.comparison.held_out import leave_out
 from tokengeom.comparison.inputs import support_labels
 from tokengeom.comparison.similarity_numbers import full_cosines
@@ -103,7 +103,7 @@ def test_it_is_left_out_where_counts_or_tokens_are_not_known() -> None:
         return [float(pairs.agreements(X, [full_cosines(fit.contexts(np.arange(24)))])[0])]
 
     trials = try_candidates(KneserNey, stats, FitInputs(), score)
-    assert len(trials) == 2 * len(DISCOUNTS)
+    assert len(trials) == 2 * len(KneserNey.grid)
     assert max(trials, key=lambda trial: trial.scores[0]).candidate.chosen == "D=0.3, power 0.5"
     absent = np.concatenate([contexts, np.full((24, 1), ABSENT)], axis=1)
     for other in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tokengeom.comparison.agreement import Agreement
@@ -87,12 +88,16 @@ def test_the_norm_goes_with_optimizer_and_decay(one: object, norm: str | None) -
     assert norm_of(one) == norm
 
 
-def test_without_a_known_norm_the_one_that_agrees_better_is_taken() -> None:
-    assert choose_norm("gamma2", BOTH, dict) == "gamma2"
-    assert choose_norm(None, BOTH, lambda: {"nuclear": 0.5, "gamma2": 0.6}) == "gamma2"
-    assert choose_norm(None, BOTH, lambda: {"nuclear": float("nan"), "gamma2": -0.6}) == "gamma2"
-    assert choose_norm("gamma2", ["nuclear"], dict) == "nuclear"
-    assert choose_norm("gamma2", [], dict) is None
+def test_without_a_known_norm_half_of_the_supports_choose() -> None:
+    run, noise = np.random.default_rng(0).standard_normal((2, 4, 60))
+    groups, kept = np.repeat(np.arange(30), 2), np.arange(60)
+    for norm, H in (("nuclear", {"nuclear": run, "gamma2": noise}), ("gamma2", {"nuclear": noise, "gamma2": run})):
+        chosen, judged, said = choose_norm(None, H, run, groups, kept)
+        assert (chosen, np.unique(groups[judged]).size, len(said)) == (norm, 15, 1)
+    assert choose_norm(None, {"nuclear": noise, "gamma2": run}, run, groups, kept[:38])[0] == "nuclear", "too few"
+    assert choose_norm("gamma2", H, run, groups, kept)[0] == "gamma2"
+    assert choose_norm("gamma2", {"nuclear": run}, run, groups, kept)[0] == "nuclear"
+    assert choose_norm("gamma2", {}, run, groups, kept)[0] is None
 
 
 def test_the_sentence_says_why_and_gives_both() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from forging import Entry, forge_array, forge_entry
+from synthetic_languages import random_soft_labels
 from tokengeom import NextTokenStatistics
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.corpus.synthetic import random_soft_labels
 from tokengeom.results.registry import load
 from tokengeom.theory.linear import ARRAYS, LinearPrediction
 from tokengeom.theory.predict import predict

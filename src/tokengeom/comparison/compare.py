@@ -5,7 +5,7 @@ in the other one), then in the limit of training, L_mm. The numbers (cosines, Gr
 on F) do not change under the rotation R of ``W R, R^T H`` or under a softmax shift. Predictions are given by their
 factors ``M = U Sigma V^T``, ``W = U Sigma^{1/2}`` (V x r), ``H = Sigma^{1/2} V^T`` (r x m).
 
-`pair_numbers` and `choose_on_half` are what `compare` and `rivals` compute alike.
+`pair_numbers` and `judged_inputs` are what `compare` and `rivals` compute alike.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ from tokengeom.comparison.target import (
     PROXY,
     TARGETS,
     Target,
+    choose_norm,
     feature_limitations,
     flat_names,
     loss_limitations,
@@ -70,7 +71,7 @@ from tokengeom.comparison.target import (
     proxy_limitations,
     tables_of,
 )
-from tokengeom.comparison.verdict import FEWEST_GROUPS, Circumstances, Evidence, judge
+from tokengeom.comparison.verdict import Circumstances, Evidence, judge
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
@@ -197,7 +198,7 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, within: float, prog
 def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     run = inputs.observed[0]
     by_norm = {at.norm: inputs.targets[AT_LOSS[at.norm].key].H for at in inputs.at}
-    norm, inputs = choose_on_half(inputs, by_norm)
+    norm, inputs = judged_inputs(inputs, by_norm)
     target = TARGETS[next(iter(inputs.targets))] if norm is None else AT_LOSS[norm]
     chooser = Chooser.of(inputs)
     explained = _explanations(inputs, chooser)
@@ -232,32 +233,11 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     )
 
 
-def choose_on_half(inputs: Inputs, contexts: Mapping[str, Float]) -> tuple[str | None, Inputs]:
-    """The norm of the prediction at the loss, and the contexts that it is judged on.
-
-    Where the run's optimizer does not say which norm, the one counts in which half of the supports agree better, and
-    only the other half is judged. With fewer than twice `FEWEST_GROUPS` supports it is the nuclear norm, the papers'.
-
-    ``contexts``
-        Norm -> predicted contexts, r x m.
-    """
-    wanted = norm_of(inputs.observed[0])
-    if wanted in contexts or len(contexts) < 2:
-        return wanted if wanted in contexts else next(iter(contexts), None), inputs
-    groups = np.unique(inputs.groups[inputs.kept])
-    if groups.size < 2 * FEWEST_GROUPS:
-        few = f"With {groups.size} supports the norm was not chosen by agreement: it is the nuclear norm."
-        return "nuclear", replace(inputs, limitations=(*inputs.limitations, few))
-    first = np.random.default_rng(0).permutation(groups)[: groups.size // 2]
-    is_first = np.isin(inputs.groups[inputs.kept], first)
-    choosing = replace(inputs, kept=inputs.kept[is_first])
-    targets = {norm: H[:, choosing.kept] for norm, H in contexts.items()}
-    run = choosing.run.H[:, choosing.kept]
-    values = SimilarityNumbers.of("supports", run, targets, choosing.groups[choosing.kept]).values()
-    norm = max(contexts, key=lambda norm: np.nan_to_num(values[norm, "support_agreement"], nan=-2.0))
-    half = f"The norm was chosen on {first.size} of {groups.size} supports; contexts with the others are judged."
-    kept = inputs.kept[~is_first]
-    return norm, replace(inputs, kept=kept, limitations=(*inputs.limitations, half))
+def judged_inputs(inputs: Inputs, predicted: Mapping[str, Float]) -> tuple[str | None, Inputs]:
+    """The norm of the prediction at the loss (`choose_norm`), and the inputs with the contexts that are judged."""
+    wanted, H = norm_of(inputs.observed[0]), inputs.run.H
+    norm, kept, said = choose_norm(wanted, predicted, H, inputs.groups, inputs.kept)
+    return norm, replace(inputs, kept=kept, limitations=(*inputs.limitations, *said))
 
 
 ITEMS: tuple[ItemKind, ...] = ("contexts", "supports", "tokens")

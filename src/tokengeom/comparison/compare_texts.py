@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from scipy import sparse
 
-from tokengeom.ask.named_vectors import Items, item_names
-from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, Name, assess, check_permutations
-from tokengeom.comparison.movement import Movement, movement_of
+from tokengeom.ask.named_vectors import item_names
+from tokengeom.comparison.agreement import (
+    CONTEXTS_AND_TOKENS,
+    Agreement,
+    Name,
+    assess,
+    check_permutations,
+)
+from tokengeom.comparison.movement import PredictedHalves, Sides, movement_of
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import AT_LOSS_ENTRIES
 from tokengeom.comparison.text_comparison import NUMBERS, ComparedText, TextComparison
-from tokengeom.comparison.text_halves import PredictedHalves
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, blas_threads_for
+from tokengeom.core.numerics import Int, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import check_seed, check_tolerance, make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
@@ -49,6 +54,7 @@ LIMIT_ENTRIES = 2_000_000
 """Merged tokens times merged contexts up to which L_mm is solved by default: some minutes on one core."""
 PROXY_COMPONENTS = 128
 """Leading singular vectors of the proxy."""
+
 
 Prediction = FeaturePrediction | LossPrediction | ProxyPrediction
 
@@ -123,8 +129,9 @@ def compare_texts(
         # Which geometry is permuted must not depend on the order of the texts.
         order = sorted((0, 1), key=lambda k: shared[k].hash)
         agreements = _agreements([sides[k] for k in order], units, halves, chosen)
-        contexts = _movement("contexts", sides, units, shared, halves, chosen)
-        tokens = _movement("tokens", sides, np.arange(shared[0].V, dtype=np.int64), shared, halves, chosen)
+        ask = shared, halves, chosen.top, chosen.neighbours
+        contexts = movement_of("contexts", sides, units, *ask)
+        tokens = movement_of("tokens", sides, np.arange(shared[0].V, dtype=np.int64), *ask)
     return TextComparison(
         first=_compared(given[0], shared[0], shared[1]),
         second=_compared(given[1], shared[1], shared[0]),
@@ -248,7 +255,7 @@ def _predictions(
 
 
 def _agreements(
-    sides: Sequence[dict[str, Float]], units: Int, halves: PredictedHalves | None, settings: CompareTextsSettings
+    sides: Sequence[Sides], units: Int, halves: PredictedHalves | None, settings: CompareTextsSettings
 ) -> dict[str, Agreement]:
     """The numbers that `compare` gives, between two predictions, over items with a direction in both."""
     agreements: dict[Name, Agreement] = {}
@@ -257,24 +264,11 @@ def _agreements(
         kept = np.flatnonzero(np.logical_and.reduce([vectors.any(axis=0) for vectors in pair]))
         groups = units[kept] if items == "contexts" else None
         numbers = SimilarityNumbers.of(items, pair[0][:, kept], {"": pair[1][:, kept]}, groups)
-        agreements |= assess(numbers, permutations=settings.permutations, seed=settings.seed).agreements()
+        agreements |= assess(numbers, settings.permutations, settings.seed).agreements()
         if halves is not None:
             name = "", numbers.number("agreement")
             agreements[name] = halves.corrected(agreements[name], items, settings.seed)
     return {number: agreements["", number] for number in NUMBERS}
-
-
-def _movement(
-    items: Items,
-    sides: Sequence[dict[str, Float]],
-    units: Int,
-    shared: Sequence[NextTokenStatistics],
-    halves: PredictedHalves | None,
-    settings: CompareTextsSettings,
-) -> Movement:
-    beyond = None if halves is None else halves.beyond_chance(items, item_names(shared[0], items))
-    pair = sides[0][items], sides[1][items]
-    return movement_of(items, pair, units, shared, beyond, top=settings.top, neighbours=settings.neighbours)
 
 
 def _compared(whole: NextTokenStatistics, shared: NextTokenStatistics, other: NextTokenStatistics) -> ComparedText:

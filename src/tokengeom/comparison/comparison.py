@@ -15,6 +15,7 @@ from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, ItemK
 from tokengeom.comparison.explained import Explained, RivalRow
 from tokengeom.comparison.inputs import Inputs, MadeFrom
 from tokengeom.comparison.logit_numbers import Disagreement
+from tokengeom.comparison.similarity import row_correlations
 from tokengeom.comparison.target import (
     AT_LOSS,
     LIMIT,
@@ -28,7 +29,6 @@ from tokengeom.comparison.target import (
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Float, Int
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import (
     Added,
@@ -91,23 +91,14 @@ def unexplained_items(inputs: Inputs, together: Explained) -> tuple[UnexplainedI
         if items == "contexts":
             named = inputs.stats.context_text
         X = inputs.geometries[items][0].cosines
-        rows = _row_correlations(X, together.of(items).cosines, inputs.units(items))
+        units = inputs.units(items)
+        rows = row_correlations(X, together.of(items).cosines, units[:, None] != units[None, :])
         order = np.argsort(np.nan_to_num(rows, nan=2.0), kind="stable")[:UNEXPLAINED]
         for place in (int(k) for k in order if np.isfinite(rows[k])):
             near = [int(k) for k in np.argsort(-X[place], kind="stable") if k != place][:NEIGHBOURS]
             neighbours = tuple((named(int(drawn[k])), round(float(X[place, k]), 6)) for k in near)
             listed.append(UnexplainedItem(items, named(int(drawn[place])), float(rows[place]), neighbours))
     return tuple(listed)
-
-
-def _row_correlations(X: Float, Y: Float, units: Int) -> Float:
-    """Correlation of each item's cosines with items of other units in X with those in Y; NaN where one is constant."""
-    apart = (units[:, None] != units[None, :]).astype(np.float64)
-    pairs = np.maximum(apart.sum(axis=1), 1.0)
-    x, y = (apart * (M - ((apart * M).sum(axis=1) / pairs)[:, None]) for M in (X, Y))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        size = np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
-        return np.where(size > 1e-12, (x * y).sum(axis=1) / size, np.nan)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

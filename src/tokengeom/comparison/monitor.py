@@ -46,7 +46,7 @@ from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.target import AT_LOSS, LIMIT, choose_norm, norm_of, norms_at_loss, too_large
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.numerics import Int, blas_threads_for
 from tokengeom.core.settings import whole_number
 from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
@@ -87,7 +87,7 @@ class Monitor:
         The model's tokenizer, to check that the text was counted with it.
     norm
         Norm of the predictions at the loss: nuclear, or gamma2. By default the one that goes with the optimizer where
-        that is given, else both are made and the one that the contexts agree with better counts.
+        that is given; else both are made, half of the supports choose, and the others are compared, as in `compare`.
     at_loss
         Whether to predict at the loss; by default where one such prediction takes less than about a minute.
     bos
@@ -139,7 +139,7 @@ class Monitor:
             not affected; what `language_model` returned; or anything with W and H.
         optimizer
             The PyTorch optimizer that trains the model: with Adam and AdamW the norm is gamma2; no norm is known to go
-            with others, and the one counts that the contexts agree with better.
+            with others, and half of the supports choose.
         """
         states = self._read(model)
         if states is None:
@@ -172,8 +172,11 @@ class Monitor:
         targets = {AT_LOSS[norm].key: Factors(prediction.W, prediction.H) for norm, prediction in at.items()}
         if self.prediction.rank > 0:
             targets[LIMIT.key] = Factors(self.prediction.W, self.prediction.H)
-        values = self._agreements(factors, targets)
-        norm = choose_norm(wanted, list(at), lambda: {n: values[AT_LOSS[n].key, "context_agreement"] for n in at})
+        directed = [target.H.any(axis=0) for target in targets.values()]
+        kept = np.flatnonzero(np.logical_and.reduce(directed)) if directed else np.zeros(0, dtype=np.int64)
+        by_norm = {norm: prediction.H for norm, prediction in at.items()}
+        norm, kept, _ = choose_norm(wanted, by_norm, factors.H, self._groups, kept)
+        values = self._agreements(factors, targets, kept)
         numbers = {LIMIT.named(number): value for (key, number), value in values.items() if key == LIMIT.key}
         if norm is not None:
             key = AT_LOSS[norm].key
@@ -192,11 +195,10 @@ class Monitor:
             if prediction is not None and prediction.rank > 0 and prediction.relative_gap <= LARGEST_GAP
         }
 
-    def _agreements(self, run: Factors, targets: Mapping[str, Factors]) -> dict[Name, float]:
+    def _agreements(self, run: Factors, targets: Mapping[str, Factors], kept: Int) -> dict[Name, float]:
         """Agreement of contexts and of tokens with each target, over the items that `compare` uses."""
         if not targets:
             return {}
-        kept = np.flatnonzero(np.logical_and.reduce([target.H.any(axis=0) for target in targets.values()]))
         contexts = {key: target.H[:, kept] for key, target in targets.items()}
         tokens = {key: target.rows(self._seen).tokens for key, target in targets.items()}
         return {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import numpy as np
 
 from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS
-from tokengeom.comparison.compare import assess_run, choose_on_half, pair_numbers
+from tokengeom.comparison.compare import assess_run, judged_inputs, pair_numbers
 from tokengeom.comparison.explained import (
     Chooser,
     CrossFit,
@@ -355,7 +355,7 @@ class _Table:
         at = {norm: target.info.name for norm, target in AT_LOSS.items() if target.info.name in fitted}
         everything = np.arange(self.whole.m, dtype=np.int64)
         contexts = {norm: fitted[name][1].contexts(everything) for norm, name in at.items()}
-        norm, inputs = choose_on_half(self.inputs, contexts)
+        norm, inputs = judged_inputs(self.inputs, contexts)
         if norm is not None:
             return at[norm], inputs
         return LIMIT.info.name if LIMIT.info.name in fitted else None, inputs

@@ -150,6 +150,16 @@ def _pair_sums(X: Float, Y: Float) -> Float:
     return np.array([n * n, *first, *(np.sum((A @ B.T) ** 2) for A, B in ((X, X), (Y, Y), (X, Y)))])
 
 
+def row_correlations(x: Float, y: Float, apart: Bool) -> Float:
+    """Correlation of each row of x with that of y (b x n) where ``apart``; NaN where one does not vary."""
+    pairs = np.maximum(apart.sum(axis=1), 1.0)
+    x, y = (np.where(apart, row - (np.where(apart, row, 0.0).sum(axis=1) / pairs)[:, None], 0.0) for row in (x, y))
+    xx, yy, xy = ((a * b).sum(axis=1) / pairs for a, b in ((x, x), (y, y), (x, y)))
+    varies = np.minimum(xx, yy) > NO_VARIATION
+    correlation = np.clip(xy / np.sqrt(np.where(varies, xx * yy, 1.0)), -1.0, 1.0)
+    return np.where(varies, correlation, np.nan)
+
+
 def with_direction(unit: Float) -> Bool:
     """Which columns, each of norm 1 or 0, have a direction."""
     return np.asarray(np.einsum("ij,ij->j", unit, unit) > 0.5)

@@ -8,7 +8,7 @@ that is known. In a saved comparison the name of a number is the key of its targ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,8 +16,10 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.comparison.agreement import Agreement, Name
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float, Int
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.models.factored import FACTORED
 from tokengeom.problems.regularised_logits import Merging
@@ -42,6 +44,8 @@ NOT_IN_NETWORKS = ("gd", "ngd")
 """Optimizers with which networks do not keep the norm small that unconstrained features do: measured in 2 of 7."""
 AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
 """Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
+FEWEST_GROUPS = 10
+"""Support groups or tokens below which their arrangement is not judged."""
 SAME_LOSS = 0.02
 """Loss gaps with a relative difference below this are the same."""
 MEANINGS = {
@@ -279,15 +283,33 @@ def norm_of(run: object) -> str | None:
     return None if norm != "nuclear" and decays_in_gradient(run) else norm
 
 
-def choose_norm(wanted: str | None, norms: Sequence[str], agreements: Callable[[], Mapping[str, float]]) -> str | None:
-    """The norm of the verdict, among those that were predicted in; None where there are none.
+def choose_norm(
+    wanted: str | None, predicted: Mapping[str, Float], run: Float, groups: Int, kept: Int
+) -> tuple[str | None, Int, list[str]]:
+    """The norm of the prediction at the loss, the contexts that it is judged on, and a sentence where it was chosen.
 
-    The wanted one, or the one in which contexts agree better (``agreements()``, by norm).
+    Where the wanted norm is not known, the one counts in which half of the supports agree better, and only the other
+    half is judged. With fewer than twice `FEWEST_GROUPS` supports it is the nuclear norm, the papers'.
+
+    ``predicted``, ``run``
+        Norm -> predicted contexts, r x m; and those of the run, d x m.
+    ``groups``, ``kept``
+        Support group of each context, m, and the contexts that are compared.
     """
-    if wanted in norms or len(norms) < 2:
-        return wanted if wanted in norms else next(iter(norms), None)
-    values = agreements()
-    return max(norms, key=lambda norm: np.nan_to_num(values[norm], nan=-2.0))
+    if wanted in predicted or len(predicted) < 2:
+        return wanted if wanted in predicted else next(iter(predicted), None), kept, []
+    supports = np.unique(groups[kept])
+    if supports.size < 2 * FEWEST_GROUPS:
+        few = f"With {supports.size} supports the norm was not chosen by agreement: it is the nuclear norm."
+        return "nuclear", kept, [few]
+    first = np.random.default_rng(0).permutation(supports)[: supports.size // 2]
+    is_first = np.isin(groups[kept], first)
+    half = kept[is_first]
+    targets = {norm: H[:, half] for norm, H in predicted.items()}
+    values = SimilarityNumbers.of("supports", run[:, half], targets, groups[half]).values()
+    norm = max(predicted, key=lambda norm: np.nan_to_num(values[norm, "support_agreement"], nan=-2.0))
+    said = f"The norm was chosen on {first.size} of {supports.size} supports; contexts with the others are judged."
+    return norm, kept[~is_first], [said]
 
 
 def norm_sentence(norm: str | None, run: object, targets: Tables) -> list[str]:

@@ -1,28 +1,32 @@
 """`TextComparison`: the predicted geometries of two texts on what they share, and which tokens and contexts moved most.
 
-How far an item moved, and how far beyond chance, is defined in `tokengeom.comparison.movement`; what halves of the
-texts say about an agreement in `tokengeom.comparison.text_halves`.
+How far an item moved, how far beyond chance, and what halves of the texts say is defined in
+`tokengeom.comparison.movement`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
+import numpy as np
+
 from tokengeom.ask.named_vectors import Items
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.movement import FEWEST_WINDOWS, Count, Movement
 from tokengeom.comparison.similarity_numbers import KINDS
 from tokengeom.comparison.target import MEANINGS
-from tokengeom.comparison.text_halves import Halves
 from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import (
     Added,
     Digest,
+    Number,
+    Skipped,
+    Vector,
     Within,
     from_plain,
     read_json_as,
@@ -40,6 +44,12 @@ SHOWN = 10
 NUMBERS = tuple(f"{item}_{kind}" for item in ("context", "token") for kind in KINDS)
 """Names of the numbers that say how alike the two geometries are."""
 _STORED = ("loss_gap", "is_proxy")
+LARGEST = 2.0
+"""Largest number that an item can have: 1 less the smallest correlation."""
+FEWEST_WINDOWS = 5
+"""Windows that an item must have in every half of the texts, for a number beyond chance."""
+Count = Annotated[int, Within(0)]
+Cosine = Annotated[float, Within(-1.0, 1.0)]
 
 WHAT_MOVED = (
     "Moved by: 1 less the correlation of an item's cosines with all others in the first text and in the second, from 0 "
@@ -50,6 +60,137 @@ WHAT_IS_BEYOND_CHANCE = (
     "larger of those between the two halves of one text. Listed are tokens and contexts with at least "
     f"{FEWEST_WINDOWS} windows in every half for which it is positive, largest first."
 )
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A neighbour of an item: its name, and the cosine with the item in each text."""
+
+    name: str
+    first: Cosine
+    second: Cosine
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A token that follows a context, or a context that a token follows, in one text alone; how often it does there."""
+
+    name: str
+    count: Annotated[int, Within(1)]
+
+
+@dataclass(frozen=True)
+class MovedItem:
+    """A token or a context that moved, with the reason in the supports.
+
+    ``alike``
+        Number of other contexts with the same supports in both texts, which are not listed.
+    ``gained``, ``lost``
+        Neighbours in the second text that are none in the first, and the other way round; nearest first.
+    ``only_first``, ``only_second``
+        For a context, tokens that follow it in one text alone; for a token, contexts that it follows in one text alone.
+        Most frequent first, the first few of ``in_first`` and ``in_second``.
+    ``in_both``, ``in_first``, ``in_second``
+        How many there are in both texts, in the first alone and in the second alone.
+    ``beyond``
+        How far it moved beyond chance; NaN where the texts were not split.
+    """
+
+    name: str
+    moved: Annotated[float, Within(0.0, LARGEST)]
+    alike: Count
+    gained: tuple[Neighbour, ...]
+    lost: tuple[Neighbour, ...]
+    only_first: tuple[Follower, ...]
+    only_second: tuple[Follower, ...]
+    in_both: Count
+    in_first: Count
+    in_second: Count
+    beyond: Annotated[Number, Added(None)] = float("nan")
+
+    def cells(self) -> tuple[str, ...]:
+        """Numbers, neighbours and supports as a table shows them."""
+        beyond = "" if isnan(self.beyond) else f"{self.beyond:.3f}"
+        cells = [f"{self.moved:.3f}", beyond, *(", ".join(map(quoted, some)) for some in (self.gained, self.lost))]
+        for listed, count in ((self.only_first, self.in_first), (self.only_second, self.in_second)):
+            more = [f"{count - len(listed):,} more"] if count > len(listed) else []
+            cells.append(", ".join([*(f"{quoted(follower)} ({follower.count:,})" for follower in listed), *more]))
+        return tuple(cells)
+
+    @property
+    def label(self) -> str:
+        """Its name, and how many have the same supports."""
+        return f"{quoted(self)}{f' and {self.alike:,} with the same supports' if self.alike else ''}"
+
+    def sentence(self, items: Items, *, in_limit: bool) -> str:
+        """Name, numbers and neighbours, then the reason in the supports."""
+        _, beyond, gained, lost, first, second = self.cells()
+        near = [f"{verb} {names}" for verb, names in (("gained", gained), ("lost", lost)) if names]
+        far = f"{self.moved:.3f}{f' ({beyond} beyond chance)' if beyond else ''}"
+        text = f"{self.label} moved by {far}: {'; '.join(near) or 'the same neighbours'}."
+        verb, alone = "followed by" if items == "contexts" else "follows", (("first", first), ("second", second))
+        reasons = "; ".join(f"in the {place} text alone {verb} {names}" for place, names in alone if names)
+        if reasons:
+            return f"{text} {reasons[:1].upper()}{reasons[1:]}."
+        alike = "The same tokens follow it" if items == "contexts" else "It follows the same contexts"
+        differs = "the supports of others" if in_limit else "how often, or the supports of others"
+        return f"{text} {alike} in both texts; what differs: {differs}."
+
+
+def quoted(item: Neighbour | Follower | MovedItem) -> str:
+    """The name of an item in quotation marks: names may end in a full stop, or hold commas."""
+    return f"\u201c{item.name}\u201d"
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """How far every shared token, or every shared context, moved.
+
+    ``names``, ``moved``
+        All of them in the order of their names, and their numbers.
+    ``listed``
+        Those that moved most beyond chance, with neighbours and reasons, largest first, or simply most where the texts
+        were not split; of contexts with the same supports one.
+    ``beyond``
+        How far each of them moved beyond chance, NaN for those with fewer than `FEWEST_WINDOWS` windows in a half;
+        empty where the texts were not split.
+    """
+
+    names: tuple[str, ...]
+    moved: Annotated[Vector, Within(0.0, LARGEST)]
+    listed: tuple[MovedItem, ...]
+    items: Annotated[Items, Skipped] = "contexts"
+    beyond: Annotated[tuple[Number, ...], Added(())] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.moved) or len(self.beyond) not in (0, len(self.names)):
+            raise ValueError(f"{self.items} must have one number per name")
+        if not {item.name for item in self.listed} <= set(self.names):
+            raise ValueError(f"{self.items} are listed that the texts do not share")
+
+    @property
+    def ranked_by(self) -> Float:
+        """The numbers whose largest are listed: those beyond chance, or else all of them."""
+        return np.asarray(self.beyond) if self.beyond else self.moved
+
+    @property
+    def seen_enough(self) -> int:
+        """How many have enough windows in every half for a number beyond chance."""
+        return int(np.isfinite(self.beyond).sum())
+
+    @property
+    def beyond_chance(self) -> int:
+        """How many moved beyond chance."""
+        return sum(number > 0 for number in self.beyond)
+
+
+@dataclass(frozen=True)
+class Halves:
+    """What the halves of two texts have: windows in the smallest of the four, and the tokens and contexts of all."""
+
+    windows: Annotated[int, Within(1)]
+    tokens: Annotated[int, Within(1)]
+    contexts: Annotated[int, Within(1)]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from typing import Annotated, Literal
 
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.explained import RivalRow
-from tokengeom.comparison.target import COUNTS, Tables, Target
+from tokengeom.comparison.target import COUNTS, FEWEST_GROUPS, Tables, Target
 from tokengeom.results.convert import Added, Within
 
 Outcome = Literal[
@@ -49,8 +49,6 @@ CLEARLY_AHEAD = 0.02
 """Difference in agreement from which on another explanation matters."""
 JUDGED = ("supports", "tokens")
 """Kinds of items that the verdict is about. Which weighting of contexts is robust was decided by simulation."""
-FEWEST_GROUPS = 10
-"""Support groups or tokens below which their arrangement is not judged."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Text: readers, tokenizers, synthetic languages with known probabilities, and the built-in stories."""
+"""Text: readers, tokenizers, and the built-in stories."""

@@ -20,12 +20,11 @@ from tokengeom.comparison.compare import compare
 from tokengeom.comparison.compare_texts import compare_texts
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import NOT_SAVED, MadeFrom, Observed, Prediction
-from tokengeom.comparison.movement import Movement
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.similarity_numbers import KINDS
 from tokengeom.comparison.target import norm_of, norm_sentence
-from tokengeom.comparison.text_comparison import TextComparison
+from tokengeom.comparison.text_comparison import Movement, TextComparison
 from tokengeom.core.errors import TokengeomError
 from tokengeom.results.contract import SAME, NearbyResults, under
 from tokengeom.results.convert import to_plain

@@ -230,17 +230,37 @@ class AbstractMatrixRival(AbstractRival):
 class AbstractGridRival(AbstractMatrixRival):
     """A rule with one free parameter beside the power, whose grid is widened until the best value is inside.
 
-    ``parameter``
-        Name of the field.
+    ``parameter``, ``symbol``
+        Name of the field, and what it is called in tables.
+    ``grid``
+        Values that are tried first, at every power.
     """
 
     parameter: ClassVar[str]
+    symbol: ClassVar[str]
+    grid: ClassVar[tuple[float, ...]]
+
+    @classmethod
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
+        """With each value of the grid at every power; left out where it needs counts and there are none."""
+        if "counts" in cls.uses and not known.has_counts:
+            return []
+        return cls._at_all_powers(cls.grid)
+
+    @classmethod
+    def _at_all_powers(cls, values: Sequence[float]) -> list[AbstractRival]:
+        return [cls(**{cls.parameter: value, "power": power}) for value in values for power in POWERS]
+
+    @property
+    def chosen(self) -> str:
+        """Its value and power."""
+        return f"{self.symbol}={getattr(self, self.parameter):g}, power {self.power:g}"
 
     def beyond(self, tried: Sequence[AbstractRival]) -> Sequence[AbstractRival]:
         """The next value beyond this one, at every power, where no tried one is beyond it."""
         own, others = getattr(self, self.parameter), [getattr(other, self.parameter) for other in tried]
         values = [self.next_value(own, up=up) for up, end in ((False, min(others)), (True, max(others))) if own == end]
-        return [type(self)(**{self.parameter: value, "power": power}) for value in values for power in POWERS]
+        return self._at_all_powers(values)
 
     @staticmethod
     def next_value(value: float, *, up: bool) -> float:

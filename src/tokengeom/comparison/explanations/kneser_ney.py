@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -12,10 +11,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, eye_array, hstack, vstack
 
 from tokengeom.comparison.explanations.base import (
-    POWERS,
     STEP,
     AbstractGridRival,
-    AbstractMatrixRival,
+    AbstractRival,
     ContextStatistics,
     FitInputs,
     Rule,
@@ -25,8 +23,6 @@ from tokengeom.core.numerics import Float, Int, SparseProduct
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.windows import ABSENT
 
-DISCOUNTS = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Values of D that are tried first."""
 TOKEN_BITS = 32
 
 
@@ -57,6 +53,8 @@ class KneserNey(AbstractGridRival):
     order: ClassVar[float] = 8.5
     uses: ClassVar[str] = "counts and the tokens of contexts"
     parameter: ClassVar[str] = "discount"
+    symbol: ClassVar[str] = "D"
+    grid: ClassVar[tuple[float, ...]] = (0.1, 0.3, 0.5, 0.7, 0.9)
     parameters: ClassVar[str] = "D, power"
     discount: float = 0.5
     power: float = 0.5
@@ -68,16 +66,9 @@ class KneserNey(AbstractGridRival):
             )
 
     @classmethod
-    def candidates(cls, known: FitInputs) -> Sequence[AbstractMatrixRival]:
-        """With each D of `DISCOUNTS` at both powers; left out without counts or without the tokens of contexts."""
-        if not (known.has_counts and known.has_tokens):
-            return []
-        return [cls(discount, power) for discount, power in product(DISCOUNTS, POWERS)]
-
-    @property
-    def chosen(self) -> str:
-        """Its discount and power."""
-        return f"D={self.discount:g}, power {self.power:g}"
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
+        """Left out without the tokens of contexts, too."""
+        return super().candidates(known) if known.has_tokens else []
 
     @staticmethod
     def next_value(value: float, *, up: bool) -> float:

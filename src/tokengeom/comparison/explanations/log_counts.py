@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import (
-    POWERS,
-    AbstractGridRival,
-    AbstractLogitRival,
-    ContextStatistics,
-    FitInputs,
-)
+from tokengeom.comparison.explanations.base import AbstractGridRival, AbstractLogitRival, ContextStatistics
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
-
-ALPHAS = (0.001, 0.01, 0.1, 1.0, 10.0)
-"""Values of alpha that are tried first, in windows."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +25,8 @@ class LogCounts(AbstractGridRival, AbstractLogitRival):
     order: ClassVar[float] = 8
     uses: ClassVar[str] = "counts"
     parameter: ClassVar[str] = "alpha"
+    symbol: ClassVar[str] = "alpha"
+    grid: ClassVar[tuple[float, ...]] = (0.001, 0.01, 0.1, 1.0, 10.0)
     parameters: ClassVar[str] = "alpha, power"
     alpha: float = 1.0
     power: float = 0.5
@@ -43,16 +34,6 @@ class LogCounts(AbstractGridRival, AbstractLogitRival):
     def __post_init__(self) -> None:
         if not (np.isfinite(self.alpha) and self.alpha > 0):
             raise ProblemError(f"Smoothing needs a finite alpha > 0; got alpha={self.alpha}. 1 is usual.")
-
-    @classmethod
-    def candidates(cls, known: FitInputs) -> Sequence[AbstractLogitRival]:
-        """With each alpha of `ALPHAS` at both powers; left out where there are no counts."""
-        return [cls(alpha, power) for alpha, power in product(ALPHAS, POWERS)] if known.has_counts else []
-
-    @property
-    def chosen(self) -> str:
-        """Its alpha and power."""
-        return f"alpha={self.alpha:g}, power {self.power:g}"
 
     def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """``log(1 + n_jz / alpha)``."""

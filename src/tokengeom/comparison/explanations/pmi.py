@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import (
-    POWERS,
-    AbstractGridRival,
-    AbstractLogitRival,
-    ContextStatistics,
-    FitInputs,
-)
+from tokengeom.comparison.explanations.base import AbstractGridRival, AbstractLogitRival, ContextStatistics
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
-
-SHIFTS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)
-"""Values of k that are tried first; below 1 the shift keeps pairs that are rarer than by chance."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +25,8 @@ class ShiftedPMI(AbstractGridRival, AbstractLogitRival):
     order: ClassVar[float] = 9
     uses: ClassVar[str] = "probabilities"
     parameter: ClassVar[str] = "k"
+    symbol: ClassVar[str] = "k"
+    grid: ClassVar[tuple[float, ...]] = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)  # below 1, pairs rarer than by chance count
     parameters: ClassVar[str] = "k, power"
     k: float = 1.0
     power: float = 0.5
@@ -43,16 +34,6 @@ class ShiftedPMI(AbstractGridRival, AbstractLogitRival):
     def __post_init__(self) -> None:
         if not (np.isfinite(self.k) and self.k > 0):
             raise ProblemError(f"The shift log k of PMI needs a finite k > 0; got k={self.k}. 1 means no shift.")
-
-    @classmethod
-    def candidates(cls, known: FitInputs) -> Sequence[AbstractLogitRival]:
-        """With each k of `SHIFTS` at both powers."""
-        return [cls(k, power) for k, power in product(SHIFTS, POWERS)]
-
-    @property
-    def chosen(self) -> str:
-        """Its k and power."""
-        return f"k={self.k:g}, power {self.power:g}"
 
     def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """Positive part of shifted PMI on observed pairs."""

@@ -18,7 +18,8 @@ import numpy as np
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.logit_numbers import FiniteLogits
-from tokengeom.comparison.verdict import AGREES, FEWEST_GROUPS, IN_PART, Outcome, explained_together, level_of
+from tokengeom.comparison.target import FEWEST_GROUPS
+from tokengeom.comparison.verdict import AGREES, IN_PART, Outcome, explained_together, level_of
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool
 from tokengeom.page.formatting import count, listed, number, percent

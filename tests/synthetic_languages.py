@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tokengeom.core.errors import CorpusError
-from tokengeom.corpus.documents import Ids
+from tokengeom.core.errors import InputError
+
+Ids = NDArray[np.int32]
+"""Ids of tokens."""
 
 _BATCH = 1 << 16
 _LARGEST_SIZE = 1_000_000
@@ -74,7 +76,7 @@ class MarkovLanguage:
         V, m = P.shape
         order = contexts.shape[1]
         if length < order:
-            raise CorpusError(f"A document of this chain has at least {order} tokens; got length {length}.")
+            raise InputError(f"A document of this chain has at least {order} tokens; got length {length}.")
         upper, tokens = _padded_conditionals(P)
         state = rng.choice(m, size=number, p=self.truth.pi)
         text = np.empty((number, length), np.int32)
@@ -117,7 +119,7 @@ def planted_supports(
     """
     bad = [size for size in sizes if not 1 <= size <= V]
     if bad or not len(sizes):
-        raise CorpusError(f"Support sizes must lie in 1..V={V}, and at least one is needed; got {bad or 'none'}.")
+        raise InputError(f"Support sizes must lie in 1..V={V}, and at least one is needed; got {bad or 'none'}.")
     rng = np.random.default_rng(seed)
     supports = [np.sort(rng.choice(V, size=size, replace=False)) for size in sizes]
     return _windows(V, supports, concentration, zipf, rng)
@@ -135,7 +137,7 @@ def markov_chain(V: int, order: int, branching: int, *, concentration: float = 1
     and the stationary shares are unique.
     """
     if not 1 <= branching <= V or order < 1 or V**order > _LARGEST_SIZE:
-        raise CorpusError(
+        raise InputError(
             f"branching must lie in 1..V, order must be 1 or more, and V^order at most {_LARGEST_SIZE:,}; "
             f"got V={V}, order={order}, branching={branching}."
         )
@@ -156,7 +158,7 @@ def _windows(
     m, length = len(supports), 1
     while V**length < m:
         if V == 1:
-            raise CorpusError(f"With one token there is only one context, and {m} are needed. Use 2 or more tokens.")
+            raise InputError(f"With one token there is only one context, and {m} are needed. Use 2 or more tokens.")
         length += 1
     share = 1.0 / np.arange(1, m + 1) ** zipf
     P = _conditionals(V, supports, concentration, rng)
@@ -167,7 +169,7 @@ def _conditionals(
     V: int, supports: list[NDArray[np.int64]], concentration: float, rng: np.random.Generator
 ) -> sparse.csc_array:
     if not concentration > 0:
-        raise CorpusError(f"The concentration of a Dirichlet distribution must be positive; got {concentration}.")
+        raise InputError(f"The concentration of a Dirichlet distribution must be positive; got {concentration}.")
     sizes = np.array([support.size for support in supports])
     starts = np.concatenate(([0], np.cumsum(sizes)))
     weights = rng.gamma(concentration, size=starts[-1])

@@ -11,12 +11,11 @@ import pytest
 from scipy.sparse import csc_array
 
 from movement_cases import brute_force, named_counts, sampled
+from synthetic_languages import WindowLanguage, planted_supports
 from tokengeom.comparison.compare_texts import compare_texts
-from tokengeom.comparison.movement import FEWEST_WINDOWS
-from tokengeom.comparison.text_comparison import TextComparison
-from tokengeom.comparison.text_halves import HalfNumbers
+from tokengeom.comparison.movement import HalfNumbers
+from tokengeom.comparison.text_comparison import FEWEST_WINDOWS, TextComparison
 from tokengeom.core.numerics import cosines
-from tokengeom.corpus.synthetic import WindowLanguage, planted_supports
 from tokengeom.statistics.shared import same_support_units, shared_halves, shared_statistics
 from tokengeom.theory.predict import predict
 

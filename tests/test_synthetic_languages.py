@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tokengeom import NextTokenStatistics, count
-from tokengeom.core.errors import CorpusError
-from tokengeom.corpus.synthetic import (
+from synthetic_languages import (
     MarkovLanguage,
     WindowLanguage,
     markov_chain,
     planted_supports,
     random_soft_labels,
 )
+from tokengeom import NextTokenStatistics, count
+from tokengeom.core.errors import InputError
 
 LANGUAGES = {
     "planted": planted_supports(8, [1, 2, 3, 8, 5, 2] * 2, seed=1),
@@ -96,5 +96,5 @@ def test_the_same_seed_gives_the_same_documents() -> None:
     ],
 )
 def test_impossible_languages_are_refused(make: Callable[[], object]) -> None:
-    with pytest.raises(CorpusError):
+    with pytest.raises(InputError):
         make()
