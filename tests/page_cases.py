@@ -13,7 +13,7 @@ import numpy as np
 from tokengeom import compare, count, predict, train
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.probes import feature_probes
+from tokengeom.comparison.monitor import feature_probes
 from tokengeom.comparison.target import LIMIT
 from tokengeom.corpus.stories import stories
 from tokengeom.page.chosen_settings import Choice

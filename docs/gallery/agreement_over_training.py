@@ -7,7 +7,7 @@ the loss of that step and in the limit.
 """
 
 import tokengeom as tg
-from tokengeom.comparison.probes import feature_probes
+from tokengeom.comparison.monitor import feature_probes
 from tokengeom.figures.static import save_static
 from tokengeom.figures.training_curves import feature_training
 

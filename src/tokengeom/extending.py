@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from tokengeom.training.optimizers.adam import Adam as Adam
     from tokengeom.training.optimizers.gd import GD as GD
     from tokengeom.training.optimizers.spectral import Spectral as Spectral
-    from tokengeom.comparison.probes import feature_probes as feature_probes, linear_probes as linear_probes
+    from tokengeom.comparison.monitor import feature_probes as feature_probes, linear_probes as linear_probes
 
     # Networks, and the device that they are on.
     from tokengeom.models.network import Network as Network

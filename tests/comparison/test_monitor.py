@@ -10,8 +10,7 @@ import pytest
 
 import tokengeom as tg
 from callback_cases import equal_weights, exact_loss_gap, model, one_thread, prediction, texts, tokenizer
-from tokengeom.comparison.monitor import NAMES, Monitor, check_interval, norm_of_optimizer
-from tokengeom.comparison.probes import PredictionsAtLoss
+from tokengeom.comparison.monitor import NAMES, Monitor, PredictionsAtLoss, check_interval, norm_of_optimizer
 from tokengeom.core.errors import CheckpointError, InputError, ProblemError
 from tokengeom.theory.loss_path import LossPath
 

@@ -9,7 +9,7 @@ import pytest
 
 from tokengeom.comparison.checkpoints import CheckpointComparison, CheckpointCurve
 from tokengeom.comparison.compare import compare
-from tokengeom.comparison.probes import feature_probes, linear_probes
+from tokengeom.comparison.monitor import feature_probes, linear_probes
 from tokengeom.comparison.rivals import rivals
 from tokengeom.core.factors import Factors
 from tokengeom.figures.base import Figure

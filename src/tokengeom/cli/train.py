@@ -111,7 +111,7 @@ def _print_run(run: Run, final: dict[str, float], console: TerminalConsole) -> N
 def _probes(folder: Path, stats: NextTokenStatistics) -> dict[str, Probe]:
     """Agreement with a saved prediction for the same statistics."""
     from tokengeom.comparison.inputs import hash_of, require_same_statistics
-    from tokengeom.comparison.probes import feature_probes, linear_probes
+    from tokengeom.comparison.monitor import feature_probes, linear_probes
     from tokengeom.results.registry import load
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction

@@ -7,7 +7,7 @@
 `concepts`           typical tokens and contexts of each concept, importance, and the order in which they are learned
                      [zhao2025]
 
-The first draws runs by name, from the columns that ``comparison.probes`` records; panels without a measurement are left
+The first draws runs by name, from the columns that ``feature_probes`` records; panels without a measurement are left
 out.
 """
 

@@ -27,7 +27,7 @@ from typing import Any
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.model_states import ModelStates
-from tokengeom.comparison.probes import feature_probes
+from tokengeom.comparison.monitor import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import AT_LOSS, norms_at_loss

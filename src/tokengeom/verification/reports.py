@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.probes import feature_probes
+from tokengeom.comparison.monitor import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import MissingExtraError, TokengeomError
 from tokengeom.core.factors import Factors

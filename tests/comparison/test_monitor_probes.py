@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from geometry_cases import grouped_counts
-from tokengeom.comparison.probes import TOLERANCE, feature_probes, linear_probes
+from tokengeom.comparison.monitor import feature_probes, linear_probes
 from tokengeom.comparison.similarity import directional_agreement, structural_similarity
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
@@ -221,7 +221,7 @@ def test_a_record_is_compared_with_the_prediction_nearest_to_its_own_loss(
         assert min(agreement) > 0.99, "the grid is within a factor of 1.34"
         grid = p.largest_gap * 10 ** (-round(4 * np.log10(p.largest_gap / gap)) / 4)
         assert abs(np.log(grid / gap)) <= np.log(1.34)
-        near = p.at(grid, tolerance=TOLERANCE)
+        near = p.at(grid, tolerance=2e-3)
         groups = p.context_groups
         expected = directional_agreement(
             Factors(near.W, near.H).context_directions, here.readout.context_directions, groups
@@ -250,7 +250,7 @@ def test_the_prediction_at_the_loss_is_solved_for_once_and_can_be_left_out(
             probes[name](State(0, Factors(at.W * scale, at.H), labels))
     assert len(asked) == 1
     assert not {*AT_LOSS} & set(feature_probes(p, at_loss=False))
-    monkeypatch.setattr("tokengeom.comparison.probes.AT_LOSS_ENTRIES", 1)
+    monkeypatch.setattr("tokengeom.comparison.monitor.AT_LOSS_ENTRIES", 1)
     assert not {*AT_LOSS} & set(feature_probes(p))
     assert {*AT_LOSS} <= set(feature_probes(p, at_loss=True))
 
