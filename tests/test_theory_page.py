@@ -18,6 +18,7 @@ from tokengeom.comparison import (
     agreement,
     comparison,
     explained,
+    jackknife,
     logit_numbers,
     similarity_numbers,
     verdict,
@@ -171,9 +172,9 @@ def permutations() -> int:
     "phrase",
     [
         f"Of more than {similarity_numbers.MOST_ITEMS:,} contexts or tokens, {similarity_numbers.MOST_ITEMS:,} are",
-        f"More than {agreement.MOST_BLOCKS} units are put into {agreement.MOST_BLOCKS} blocks",
-        f"from {agreement.BLOCK_PAIRS} random pairs of blocks",
-        f"Fewer than {agreement.FEWEST_UNITS} units have no interval",
+        f"More than {jackknife.MOST_BLOCKS} units are put into {jackknife.MOST_BLOCKS} blocks",
+        f"from {jackknife.BLOCK_PAIRS} random pairs of blocks",
+        f"Fewer than {jackknife.FEWEST_UNITS} units have no interval",
         f"over {permutations()} random permutations",
         f"the 95th percentile over {agreement.GAUSSIAN_DRAWS} draws of embeddings",
         f"A lead is *clear* if its interval lies above {explained.RESOLUTION:g}",
@@ -208,5 +209,5 @@ def test_numbers_in_words_are_those_of_the_page() -> None:
     assert "collapse to half of the floor of that number or less" in page
     assert explained.FOLDS == 3
     assert "split at random into three folds" in page
-    assert agreement.FEWEST_UNITS == 5
+    assert jackknife.FEWEST_UNITS == 5
     assert "From five trainings on, trainings are left out in turn as well" in page

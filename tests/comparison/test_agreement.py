@@ -9,17 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokengeom.comparison.agreement import (
-    MOST_BLOCKS,
-    TIE,
-    Agreement,
-    Better,
-    assess,
-    check_permutations,
-    jackknife_interval,
-    leave_out_blocks,
-    permutation_orders,
-)
+from tokengeom.comparison.agreement import TIE, Agreement, Better, assess, check_permutations, permutation_orders
+from tokengeom.comparison.jackknife import MOST_BLOCKS, jackknife_interval, leave_out_blocks
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
 from tokengeom.results.convert import from_plain, to_plain

@@ -14,7 +14,7 @@ from forging import forge_json
 from html_reader import read
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.compare_texts import compare_texts
-from tokengeom.comparison.text_comparison import FILE, WHAT_IS_BEYOND_CHANCE, TextComparison
+from tokengeom.comparison.text_comparison import WHAT_IS_BEYOND_CHANCE, TextComparison
 from tokengeom.core.errors import InputError
 from tokengeom.results.convert import to_plain
 from tokengeom.results.registry import load
@@ -116,7 +116,7 @@ FORGERIES: dict[str, tuple[tuple[str | int, ...], Any]] = {
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_number_is_found(copy: Path, name: str) -> None:
     entry, change = FORGERIES[name]
-    forged = forge_json(copy / "texts", FILE, entry, change)
+    forged = forge_json(copy / "texts", TextComparison.file, entry, change)
     found = verify(forged)
     assert found.failed, name
 
@@ -126,7 +126,7 @@ def test_a_forged_number_is_found(copy: Path, name: str) -> None:
 def test_a_list_that_its_numbers_contradict_is_found_without_the_statistics(
     copy: Path, change: Any, entry: str
 ) -> None:
-    forged = forge_json(copy / "texts", FILE, ("contexts", "listed", 0, entry), change)
+    forged = forge_json(copy / "texts", TextComparison.file, ("contexts", "listed", 0, entry), change)
     alone = forged.rename(copy.parent / "alone")
     assert verify(alone).failed == ("the listed tokens and contexts are those that moved most",)
 
@@ -146,14 +146,14 @@ def test_a_list_that_its_numbers_contradict_is_found_without_the_statistics(
     ],
 )
 def test_what_cannot_be_true_is_refused(copy: Path, entry: Any, value: Any, message: str) -> None:
-    forge_json(copy / "texts", FILE, entry, lambda _: value)
+    forge_json(copy / "texts", TextComparison.file, entry, lambda _: value)
     with pytest.raises(InputError, match="is damaged") as refused:
         TextComparison.load(copy / "texts")
     assert message in str(refused.value)
 
 
 def test_an_empty_list_is_found_where_something_moved_beyond_chance(copy: Path) -> None:
-    forged = forge_json(copy / "texts", FILE, ("contexts", "listed"), lambda _: [])
+    forged = forge_json(copy / "texts", TextComparison.file, ("contexts", "listed"), lambda _: [])
     alone = forged.rename(copy.parent / "alone")
     assert verify(alone).failed == ("the listed tokens and contexts are those that moved most",)
 

@@ -29,18 +29,8 @@ from tokengeom.comparison.target import (
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder
 from tokengeom.core.errors import ProblemError
-from tokengeom.results.contract import AbstractResult, data_frame, html_table
-from tokengeom.results.convert import (
-    Added,
-    Number,
-    Skipped,
-    Within,
-    from_plain,
-    read_json_as,
-    require_same_entries,
-    to_plain,
-    write_json,
-)
+from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
+from tokengeom.results.convert import Added, Number, Skipped, Within, from_plain, to_plain
 from tokengeom.theory.at_loss import LossPrediction
 
 if TYPE_CHECKING:
@@ -48,7 +38,6 @@ if TYPE_CHECKING:
 
 PredictionKind = Literal["features", "linear"]
 
-FILE = "comparison.json"
 _STORED = ("prediction_kind", "verdict", "better_explanation", "norm", "loss_gap", "runs", "permutations", "seed")
 _HEADLINE = ("context_agreement", "token_agreement")
 _BOTH_WEIGHTINGS = ("support_agreement", *_HEADLINE)
@@ -102,7 +91,7 @@ def unexplained_items(inputs: Inputs, together: Explained) -> tuple[UnexplainedI
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(AbstractResult):
+class Comparison(AbstractJsonResult):
     """Agreement of a run with a prediction.
 
     ``agreements``
@@ -142,6 +131,8 @@ class Comparison(AbstractResult):
 
     kind: ClassVar[str] = "tokengeom-comparison"
     title: ClassVar[str] = "Comparison"
+    file: ClassVar[str] = "comparison.json"
+    repeated: ClassVar[tuple[str, ...]] = _STORED
 
     saved_order: ClassVar[tuple[str, ...]] = (
         *_STORED,
@@ -341,26 +332,16 @@ class Comparison(AbstractResult):
         """The same in sentences that call what was compared by this noun: "run" or "model"."""
         if self.prediction_kind == "linear":
             return judge_decoder(self["cosine_without_finite"])
-        if self.circumstances is None or self.target is None or self.measure < 2:
-            return None
-        return judge(Evidence.of(self.targets, self.rows, self.target, self.loss_gap, self.circumstances), noun)
+        return None if self.evidence is None or self.measure < 2 else judge(self.evidence, noun)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything that is saved, as valid JSON: NaN is null."""
-        content: dict[str, Any] = to_plain(self)
-        return content
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """What the verdict is based on; None for a decoder with fixed embeddings."""
+        if self.circumstances is None or self.target is None:
+            return None
+        return Evidence.of(self.targets, self.rows, self.target, self.loss_gap, self.circumstances)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """The comparison that `to_json` described."""
-        return from_plain(cls, stored, Path(FILE))
-
-    def _write(self, folder: Path) -> dict[str, Any]:
-        write_json(folder / FILE, self)
-        return {name: to_plain(getattr(self, name)) for name in _STORED}
-
-    @classmethod
-    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        comparison = read_json_as(cls, folder / FILE)
-        require_same_entries({name: getattr(comparison, name) for name in _STORED}, manifest, folder, FILE)
-        return comparison
+        return from_plain(cls, stored, Path(cls.file))

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
 from tokengeom.comparison.agreement import Agreement, describe_scale
 from tokengeom.comparison.explained import RivalRow
 from tokengeom.comparison.inputs import MadeFrom
-from tokengeom.results.contract import AbstractResult, data_frame, html_table
-from tokengeom.results.convert import Within, read_json_as, require_same_entries, to_plain, write_json
+from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
+from tokengeom.results.convert import Within
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FILE = "rivals.json"
 CALLED = {
     "contexts": "Contexts",
     "supports": "Contexts, each pair of supports counted once",
@@ -34,7 +32,7 @@ _STORED = ("held_out", "permutations", "seed", "prediction", "runs", "loss_gap")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rivals(AbstractResult):
+class Rivals(AbstractJsonResult):
     """Rival explanations of a run's geometry: rows by kind of items, best first.
 
     ``rows``
@@ -57,6 +55,8 @@ class Rivals(AbstractResult):
 
     kind: ClassVar[str] = "tokengeom-rivals"
     title: ClassVar[str] = "Rival explanations"
+    file: ClassVar[str] = "rivals.json"
+    repeated: ClassVar[tuple[str, ...]] = _STORED
 
     saved_order: ClassVar[tuple[str, ...]] = ("rows", "limitations", *_STORED, "made_from")
 
@@ -147,16 +147,6 @@ class Rivals(AbstractResult):
             for row in self.rows
         ]
         return html_table(self.title, rows, [*self.verdicts, *self.limitations], columns)
-
-    def _write(self, folder: Path) -> dict[str, Any]:
-        write_json(folder / FILE, self)
-        return {name: to_plain(getattr(self, name)) for name in _STORED}
-
-    @classmethod
-    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        table = read_json_as(cls, folder / FILE)
-        require_same_entries({name: getattr(table, name) for name in _STORED}, manifest, folder, FILE)
-        return table
 
 
 def _above_floor(agreement: Agreement) -> bool | None:

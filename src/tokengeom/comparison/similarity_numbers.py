@@ -27,7 +27,8 @@ from itertools import combinations
 import numpy as np
 from scipy.sparse import csr_array
 
-from tokengeom.comparison.agreement import FEWEST_UNITS, AbstractNumbers, Better, ItemKind, Name, about
+from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name, about
+from tokengeom.comparison.jackknife import FEWEST_UNITS
 from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_sums
 from tokengeom.core.numerics import Float, Int, cosines
 

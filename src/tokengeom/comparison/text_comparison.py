@@ -20,25 +20,12 @@ from tokengeom.comparison.similarity_numbers import KINDS
 from tokengeom.comparison.target import MEANINGS
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.results.contract import AbstractResult, data_frame, html_table
-from tokengeom.results.convert import (
-    Added,
-    Digest,
-    Number,
-    Skipped,
-    Vector,
-    Within,
-    from_plain,
-    read_json_as,
-    require_same_entries,
-    to_plain,
-    write_json,
-)
+from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
+from tokengeom.results.convert import Added, Digest, Number, Skipped, Vector, Within, from_plain
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FILE = "texts.json"
 SHOWN = 10
 """Tokens, and contexts, that the summary and a notebook show."""
 NUMBERS = tuple(f"{item}_{kind}" for item in ("context", "token") for kind in KINDS)
@@ -241,7 +228,7 @@ class _Settings:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextComparison(AbstractResult):
+class TextComparison(AbstractJsonResult):
     """The predicted geometries of two texts, compared on the tokens and contexts that both have.
 
     ``first``, ``second``
@@ -265,6 +252,8 @@ class TextComparison(AbstractResult):
 
     kind: ClassVar[str] = "tokengeom-texts"
     title: ClassVar[str] = "Two texts compared"
+    file: ClassVar[str] = "texts.json"
+    repeated: ClassVar[tuple[str, ...]] = _STORED
 
     saved_order: ClassVar[tuple[str, ...]] = (
         *_STORED,
@@ -426,19 +415,9 @@ class TextComparison(AbstractResult):
         sentences = [*self._shared(), *self._alike(), *self.limitations]
         return html_table(self.title, rows, sentences, columns)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything that is saved, as valid JSON: NaN is null."""
-        content: dict[str, Any] = to_plain(self)
-        return content
-
-    def _write(self, folder: Path) -> dict[str, Any]:
-        write_json(folder / FILE, self)
-        return {name: getattr(self, name) for name in _STORED}
-
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        texts = read_json_as(cls, folder / FILE)
-        require_same_entries({name: getattr(texts, name) for name in _STORED}, manifest, folder, FILE)
+        texts = super()._read(folder, manifest)
         from_plain(_Settings, texts.settings, folder, "settings")
         numbers = {name: texts.agreements[name] for name in NUMBERS}
         return replace(texts, agreements=numbers, tokens=replace(texts.tokens, items="tokens"))

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Annotated, Literal
 
 from tokengeom.comparison.agreement import Agreement
@@ -148,6 +149,15 @@ class Evidence(Circumstances):
             **asdict(circumstances),
         )
 
+    @cached_property
+    def levels(self) -> dict[str, Level]:
+        """How far contexts and tokens agree, each by itself; too few of them are not judged."""
+        sizes = {"contexts": self.groups, "tokens": self.V}
+        return {
+            items: "not judged" if few < FEWEST_GROUPS else level_of(getattr(self, items), self.together.get(items))
+            for items, few in sizes.items()
+        }
+
 
 def explained_together(tables: Tables, rows: Sequence[RivalRow]) -> dict[str, Agreement]:
     """Agreement of all explanations by counts together, for contexts and tokens; empty where they were not made.
@@ -213,15 +223,8 @@ def is_too_wide(agreement: Agreement) -> bool:
 
 def judge(evidence: Evidence, noun: str = "run") -> Verdict:
     """The verdict by the rules above; ``noun`` is what the sentences call that which was compared."""
-    together = evidence.together
-    contexts: Level = "not judged"
-    tokens: Level = "not judged"
-    if evidence.groups >= FEWEST_GROUPS:
-        contexts = level_of(evidence.contexts, together.get("contexts"))
-    if evidence.V >= FEWEST_GROUPS:
-        tokens = level_of(evidence.tokens, together.get("tokens"))
-    outcome, why, better = _outcome(evidence, contexts, tokens)
-    reasons = (_headline(evidence, outcome, why, better, noun), *_details(evidence, contexts, tokens, noun))
+    outcome, why, better = _outcome(evidence)
+    reasons = (_headline(evidence, outcome, why, better, noun), *_details(evidence, noun))
     return Verdict(outcome, reasons, better)
 
 
@@ -243,18 +246,14 @@ def judge_decoder(cosine: Agreement) -> Verdict:
     return Verdict(outcomes[level], (sentence,))
 
 
-def _outcome(evidence: Evidence, contexts: Level, tokens: Level) -> tuple[Outcome, str, str | None]:
+def _outcome(evidence: Evidence) -> tuple[Outcome, str, str | None]:
     """Outcome, why where that is not clear from the numbers, and the better explanation."""
-    levels = {contexts, tokens}
+    levels = set(evidence.levels.values())
     if evidence.one_hot:
         return "cannot be determined", "every context has one next token, so that there is only classification", None
     if levels == {"not judged"}:
         return "cannot be determined", _why_not_judged(evidence), None
-    above = [
-        agreement.above_floor
-        for agreement, level in ((evidence.contexts, contexts), (evidence.tokens, tokens))
-        if level != "not judged"
-    ]
+    above = [getattr(evidence, items).above_floor for items, level in evidence.levels.items() if level != "not judged"]
     better = better_explanation(evidence.rows)
     if better is not None:
         return "another explanation fits better", "", better
@@ -369,7 +368,7 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
-def _details(evidence: Evidence, contexts: Level, tokens: Level, noun: str) -> list[str]:
+def _details(evidence: Evidence, noun: str) -> list[str]:
     sentences = [_best_sentence(evidence, items) for items in JUDGED]
     sentences.append(_weighting_sentence(evidence))
     if math.isnan(evidence.contexts.reproducible):
@@ -383,12 +382,9 @@ def _details(evidence: Evidence, contexts: Level, tokens: Level, noun: str) -> l
             f"The {noun} has d={evidence.d} dimensions and the prediction needs {evidence.rank}: some disagreement is "
             "expected, and is not evidence against the prediction."
         )
-    if {contexts, tokens} != {"not judged"}:
-        sentences += [
-            f"The {items} are not judged: {_not_judged(evidence, items)}."
-            for items, level in (("contexts", contexts), ("tokens", tokens))
-            if level == "not judged"
-        ]
+    unjudged = [items for items, level in evidence.levels.items() if level == "not judged"]
+    if len(unjudged) == 1:
+        sentences.append(f"The {unjudged[0]} are not judged: {_not_judged(evidence, unjudged[0])}.")
     return [sentence for sentence in sentences if sentence]
 
 

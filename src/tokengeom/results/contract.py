@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from tokengeom.core.errors import InputError, MissingExtraError, TokengeomError, missing_extra
+from tokengeom.results.convert import damaged, read_json_as, to_plain, write_json
 from tokengeom.results.folders import atomic_folder, check_target, sweep
 from tokengeom.results.manifests import MANIFEST, SEAL, changed_files, read_json, read_manifest, write_manifest
 
@@ -142,6 +143,37 @@ class AbstractResult(ABC):
 
     def _repr_html_(self) -> str:
         return html_table(self.title, self._facts(), self.summary().splitlines())
+
+
+class AbstractJsonResult(AbstractResult):
+    """A result that is one JSON file, of which the manifest repeats some entries.
+
+    ``file``, ``repeated``
+        Name of the file, and the entries.
+    """
+
+    file: ClassVar[str]
+    repeated: ClassVar[tuple[str, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that is saved, as valid JSON: NaN is null."""
+        content: dict[str, Any] = to_plain(self)
+        return content
+
+    def _repeated(self) -> dict[str, Any]:
+        return {name: to_plain(getattr(self, name)) for name in self.repeated}
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        write_json(folder / self.file, self)
+        return self._repeated()
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
+        result = read_json_as(cls, folder / cls.file)
+        for name, value in result._repeated().items():
+            if name not in manifest or value != manifest[name]:
+                raise damaged(folder, f"{name} is not the same in {cls.file} and in the manifest")
+        return result
 
 
 def saved_folder(folder: str | Path) -> Path:

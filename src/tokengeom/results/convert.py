@@ -174,13 +174,6 @@ def read_json_as(kind: Callable[..., T], path: Path) -> T:
     return from_plain(kind, read_json(path), path.parent)
 
 
-def require_same_entries(entries: Mapping[str, Any], manifest: Mapping[str, Any], folder: Path, file: str) -> None:
-    """Refuse a folder whose manifest does not repeat these entries of a file in it."""
-    for name, value in entries.items():
-        if name not in manifest or to_plain(value) != manifest[name]:
-            raise damaged(folder, f"{name} is not the same in {file} and in the manifest")
-
-
 def damaged(folder: Path, what: str) -> InputError:
     """The error that names a saved folder and what is wrong in it."""
     return InputError(f"{folder} is damaged: {what}. Make the result again.")

@@ -18,8 +18,7 @@ import numpy as np
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.logit_numbers import FiniteLogits
-from tokengeom.comparison.target import FEWEST_GROUPS
-from tokengeom.comparison.verdict import AGREES, IN_PART, Outcome, explained_together, level_of
+from tokengeom.comparison.verdict import AGREES, IN_PART, Outcome
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool
 from tokengeom.page.formatting import count, listed, number, percent
@@ -204,18 +203,13 @@ def agreements_of(comparison: Comparison) -> dict[str, Agreement]:
 
 def together_of(comparison: Comparison) -> dict[str, Agreement]:
     """Agreement of contexts and of tokens with all explanations by counts together; empty where they were not made."""
-    return explained_together(comparison.targets, comparison.rows)
+    return {} if comparison.evidence is None else dict(comparison.evidence.together)
 
 
 def _levels(comparison: Comparison) -> dict[str, str]:
     """How far contexts and tokens agree by themselves, as a phrase."""
-    about, together = comparison.circumstances, together_of(comparison)
-    sizes = {} if about is None else {"contexts": about.groups, "tokens": about.V}
-    few = [items for items, size in sizes.items() if size < FEWEST_GROUPS]
-    return {
-        items: AGREE["not judged" if items in few else level_of(one, together.get(items))]
-        for items, one in agreements_of(comparison).items()
-    }
+    evidence = comparison.evidence
+    return {} if evidence is None else {items: AGREE[evidence.levels[items]] for items in agreements_of(comparison)}
 
 
 def _alignment(contents: ReportContents, name: str) -> tuple[Level, str]:
