@@ -305,7 +305,10 @@ class LogitFit(AbstractFit):
 
     def tokens(self, tokens: Int) -> Float:
         """``U Sigma^p``, whose columns sum to 0 like those of M."""
-        return np.asarray((self.U[tokens] * self.s**self.power).T)
+        rows = self.U[tokens]
+        # A token with equal logits in all contexts has no direction; what is left of it is rounding.
+        has_direction = np.linalg.norm(rows * self.s, axis=1) > RANK_TOLERANCE * self.s.max(initial=0.0)
+        return np.asarray(np.where(has_direction[:, None], rows * self.s**self.power, 0.0).T)
 
     def contexts(self, columns: Int) -> Float:
         """``Sigma^p V^T``, from ``U^T M = Sigma V^T``."""
