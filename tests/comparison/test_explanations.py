@@ -104,6 +104,15 @@ def dense_logits(rival: AbstractRival, counts: np.ndarray, kept: np.ndarray = EV
     return np.asarray(M_ - M_.mean(axis=0))
 
 
+def test_a_token_with_the_same_logit_in_every_context_has_no_direction() -> None:
+    """The last two tokens are the only ones after their contexts; rounding would give them a direction."""
+    counts = np.zeros((12, 14), dtype=np.int64)
+    counts[:10, :10] = np.random.default_rng(0).integers(0, 4, (10, 10)) + np.eye(10, dtype=np.int64)
+    counts[[10, 10, 11, 11], [10, 11, 12, 13]] = 3
+    tokens = FinitePart().fit(NextTokenStatistics.from_counts(counts)).tokens(np.arange(12))
+    assert tokens.any(axis=0).tolist() == [True] * 10 + [False] * 2
+
+
 def test_every_file_is_found_simplest_explanation_first() -> None:
     assert {type(one) for one in ALL} == set(explanation_classes())
     assert [one.name for one in explanation_classes()] == [
