@@ -27,7 +27,16 @@ from tokengeom.comparison.model_states import ModelStates
 from tokengeom.core.errors import InputError, MissingExtraError
 from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.read_model import ReadModel
-from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResults, html_table, saved_hash, under
+from tokengeom.results.contract import (
+    ALONE,
+    SAME,
+    AbstractJsonResult,
+    AbstractResult,
+    NearbyResults,
+    html_table,
+    saved_hash,
+    under,
+)
 from tokengeom.results.manifests import read_seal
 from tokengeom.results.registry import KINDS, load, result_class
 from tokengeom.statistics.count import count_pairs
@@ -107,8 +116,9 @@ def test_the_registry_lists_every_class_of_results() -> None:
     for module in pkgutil.walk_packages(tg.__path__, "tokengeom."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    classes = {f"{one.__module__}.{one.__name__}": one for one in AbstractResult.__subclasses__()}
-    assert set(KINDS.values()) == {name for name in classes if name.startswith("tokengeom.")}
+    found = [*AbstractResult.__subclasses__(), *AbstractJsonResult.__subclasses__()]
+    names = {f"{one.__module__}.{one.__name__}" for one in found if not one.__name__.startswith("Abstract")}
+    assert set(KINDS.values()) == {name for name in names if name.startswith("tokengeom.")}
     assert all(result_class(kind).kind == kind for kind in KINDS)
 
 
