@@ -218,7 +218,9 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         return sum(self.part(k)._loss_gap(blocks[k]) for k in range(len(blocks)))
 
     def _loss_gap(self, L: Array) -> float:
-        d, off = self.log_ratio(L)
+        return self._gap_of(*self.log_ratio(L))
+
+    def _gap_of(self, d: Array, off: Array) -> float:
         terms = self.P * _excess_exponential(self.backend, d) + off
         return float(self.backend.total((self.a @ terms) @ self.pi))
 
@@ -226,6 +228,12 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         """``R - P`` for ``R = softmax(L)``, V' x m'."""
         d, off = self.log_ratio(L)
         return self.P * self.backend.xp.expm1(d) + off
+
+    def gap_and_gradient(self, L: Array) -> tuple[float, Array]:
+        """``CE(L) - H`` and its gradient ``diag(a) (softmax(L) - P) diag(pi)``, V' x m', of one block."""
+        d, off = self.log_ratio(L)
+        change = self.P * self.backend.xp.expm1(d) + off
+        return self._gap_of(d, off), change * (self.a[:, None] * self.pi[None, :])
 
     def entropy_gain(self, change: Array | Blocks) -> tuple[float, float]:
         """``sum_j pi_j (Ent(p_j + change_j) - Ent(p_j))``, and a bound on the rounding of this number."""

@@ -13,10 +13,11 @@ Anderson acceleration acts on (w, r, c) together. That is what makes it fast: wi
 instead, the stories (104 tokens, 383 contexts) need two to three times as many iterations. When a step is rejected the
 power is lowered.
 
-Where lambda is small, weights that follow unfinished logits go astray. So a solve that starts far from its lambda goes
-there through larger ones, a factor of 10 apart, each solved to a gap of 0.1.
+Where the loss is high, weights that follow unfinished logits go astray. There factors are fitted to the loss first
+(``gamma2_factors``), and the splitting starts at them, with their weights, to prove that they are optimal.
 
-Weights are kept above a small share of the uniform one, which costs at most that share of the norm.
+Weights are kept above a tenth of the tolerance, as a share of the uniform one, which costs at most that share of the
+norm.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from tokengeom.problems.backend import Array, Backend, Blocks, blocks_of
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Computed, kept, mapped, per_column, plain
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
+from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.solvers.anderson import MEMORY as FEW
+from tokengeom.solvers.gamma2_factors import FittedFactors, fit_factors
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
 from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
 
@@ -43,9 +47,16 @@ SETTLING = 10
 """Iterations of a solve without a start before its weights begin to change, with many tokens: weights that follow the
 first logits, which are far from a solution, differ by factors of hundreds within a few iterations."""
 SMALLEST_WEIGHT = 1e-5
-"""Smallest ``r^2`` and ``c^2`` as a share of the uniform one."""
-GUIDE_TOLERANCE = 0.1
-"""Proven relative gap of the points between a start and a strength that is far below it."""
+"""Smallest ``r^2`` and ``c^2`` as a share of the uniform one, whatever the tolerance."""
+WEIGHT_SHARE = 0.1
+"""The same, as a share of the tolerance."""
+MEMORY = 15
+LARGEST_REMEMBERED = 2_000_000
+"""Entries of the logits up to which acceleration remembers more steps: at low losses that halves the iterations."""
+HELD = 20
+"""Iterations from fitted factors before their weights change."""
+FIT_ACCURACY = 3e-3
+"""Largest relative error of the loss of fitted factors."""
 DUAL_NORM_STEPS = 10
 DUAL_NORM_POWER = 3
 LARGEST_WEIGHT_CHANGE = 2.0
@@ -173,7 +184,7 @@ class Gamma2Run(AbstractSolve):
     def _normalised(self, root: Array, *, shared: bool) -> Array:
         """Square roots of weights with sum 1, none below its smallest share; ``shared``: not spread over processes."""
         size, root = self._sum(0.0 * root + 1.0, shared), root / self._sum(root**2, shared) ** 0.5
-        root = self.backend.at_least(root, (SMALLEST_WEIGHT / size) ** 0.5)
+        root = self.backend.at_least(root, (smallest_weight(self.settings.tolerance) / size) ** 0.5)
         return root / self._sum(root**2, shared) ** 0.5
 
     def _sum(self, x: Array, shared: bool) -> float:
@@ -278,50 +289,71 @@ class Gamma2ADMM(AbstractSplitting):
 
     max_iterations: int = 3000
     check_every: int = 5
+    memory: int = MEMORY
 
     def __call__(
         self, problem: Gamma2Logits, start: WarmStart | None = None
     ) -> tuple[Solution[MaxNormFactors, WeightedDual], WarmStart]:
         """The solution (factors, and as its dual ``softmax - P`` with weights), and the state for the next point."""
+        settling = SETTLING if start is None and problem.loss.a.shape[0] >= SMALLEST_SIDE else 0
         with blas_threads_for(*problem.loss.P.shape):
-            spent, seconds = 0, 0.0
-            for lam in _larger_strengths(problem, start):
-                guide = replace(self._with_time_left(seconds), tolerance=max(GUIDE_TOLERANCE, self.tolerance))
-                rough, start = guide._solve(replace(problem, loss=problem.loss.at(lam)), start)
-                spent, seconds = spent + rough.iterations, seconds + rough.seconds
-            solution, state = self._with_time_left(seconds)._solve(problem, start)
-        total = replace(solution, iterations=solution.iterations + spent, seconds=solution.seconds + seconds)
-        return total, state
+            return self._solve(problem, start or first_weighted_state(problem), settling)
 
-    def _with_time_left(self, spent: float) -> Gamma2ADMM:
-        return replace(self, time_limit=max(self.time_limit - spent, 0.0))
+    def at_loss(
+        self, loss: RegularisedLogits, start: WarmStart, loss_gap: float
+    ) -> tuple[Gamma2Logits, Solution[MaxNormFactors, WeightedDual], WarmStart]:
+        """The point of the path at a loss gap, by factors that are fitted to it from a state: problem, solution, state.
+
+        The strength of the problem is that of the factors.
+        """
+        with blas_threads_for(*loss.P.shape):
+            change = Computed(loss.layout, lambda k: start.Z[k] - start.Y[k] / start.rho)
+            near = Triplets.of(loss.backend, change, 1.0 / start.rho)
+            fitted = fit_factors(
+                loss,
+                near.factors(start.r, start.c),
+                float(near.s.sum()),
+                loss_gap,
+                accuracy=min(FIT_ACCURACY, self.tolerance),
+                smallest=smallest_weight(self.tolerance),
+            )
+            problem = Gamma2Logits(loss.at(fitted.lam))
+            solution, state = self._solve(problem, _state_at(problem, fitted), HELD, fitted.factors)
+        return problem, replace(solution, iterations=solution.iterations + fitted.steps), state
 
     def _solve(
-        self, problem: Gamma2Logits, start: WarmStart | None
+        self, problem: Gamma2Logits, start: WarmStart, settling: int, known: MaxNormFactors | None = None
     ) -> tuple[Solution[MaxNormFactors, WeightedDual], WarmStart]:
         began = time.perf_counter()
-        settling = SETTLING if start is None and problem.loss.a.shape[0] >= SMALLEST_SIDE else 0
-        start = start or first_weighted_state(problem)
+        large = float(problem.loss.a.shape[0]) * problem.loss.pi.shape[0] > LARGEST_REMEMBERED
+        settings = replace(self, memory=min(self.memory, FEW)) if large else self
         term = Gamma2Loss(problem, start)
-        run = Gamma2Run(term, self, start, settling=settling)
+        run = Gamma2Run(term, settings, start, settling=settling)
+        if known is not None:
+            run.keep_best(Bounds(problem.value(known), known, -math.inf, None))
         for _ in self.steps(run):
             pass
         best, iterations = run.best, run.iterations
         u, levels = term.loss.u, cast("list[Array]", term.loss.levels)
-        state = WarmStart(run.Z, run.dual(), run.rho, u, levels, run.r, run.c, problem.loss.lam)
+        state = WarmStart(run.Z, run.dual(), run.rho, u, levels, run.r, run.c)
         # What the acceleration remembers is as large as several matrices, and no longer needed.
         del run, term
         certificate, x, dual = problem.certify(best.answer, best.dual), plain(best.answer), plain(best.dual)
         return self.solution(x, dual, certificate, iterations, began, problem.loss.backend), state
 
 
-def _larger_strengths(problem: Gamma2Logits, start: WarmStart | None) -> list[float]:
-    """Strengths between where a solve starts and where it goes, a factor of 10 apart, falling."""
-    loss = problem.loss
-    # A cold start does well down to a hundredth of the largest strength, and worst near it.
-    top = 0.01 * largest_lam(problem) if start is None or start.lam is None else start.lam
-    between = max(0, math.ceil(math.log10(max(top / loss.lam, 1.0))) - 1)
-    return [loss.lam * 10.0**k for k in range(between, 0, -1)]
+def smallest_weight(tolerance: float) -> float:
+    """Smallest ``r^2`` and ``c^2`` as a share of the uniform one: too little to matter at this tolerance."""
+    return max(SMALLEST_WEIGHT, WEIGHT_SHARE * tolerance)
+
+
+def _state_at(problem: Gamma2Logits, fitted: FittedFactors) -> WarmStart:
+    """The state of the splitting at fitted factors, with their weights and rho from the size of their logits."""
+    loss, logits = problem.loss.reweighted(fitted.r, fitted.c), fitted.factors.logits
+    Z = loss.layout.kept(loss.weighted(logits))
+    Y = loss.each(lambda part, L: part.scaled_dual(part.dual_change(L)) / part.lam, logits)
+    s = loss.backend.fast_singular_values(Z)
+    return WarmStart(Z, Y, 1.0 / float(s[s > 0.01 * s[-1]].mean()), r=fitted.r, c=fitted.c)
 
 
 def first_weighted_state(problem: Gamma2Logits) -> WarmStart:

@@ -54,8 +54,6 @@ class WarmStart:
         The roots of the last proximal map.
     ``r``, ``c``
         Weights of rows and columns, where the norm has weights that are solved for.
-    ``lam``
-        The strength, where the next solve needs to know it.
     """
 
     Z: Blocks
@@ -65,7 +63,6 @@ class WarmStart:
     levels: list[Array] | None = None
     r: Array | None = None
     c: Array | None = None
-    lam: float | None = None
 
     def state(self) -> Columns:
         """``w = Z + Y / rho``, the state of the iteration."""

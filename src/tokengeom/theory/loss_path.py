@@ -46,6 +46,10 @@ FARTHEST_BELOW = 0.5
 weights that suit large logits lead it astray."""
 MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
+FITTED_FROM = 0.02
+"""Loss gap, as a share of that of a uniform guess, from which on factors in the gamma_2 norm are fitted to it."""
+FIRST_ITERATIONS = 10
+"""Iterations that make the state from which the first factors are fitted."""
 WARM_ITERATIONS = 600
 """Iterations after which such a solve is begun again without a start."""
 
@@ -115,13 +119,19 @@ class LossPath:
         log_lam, slope = self._first_guess(target)
         # Two points that were solved before predict the next well enough to solve it at once.
         trusted = len(self._solved) > 1
+        fitted = self.gamma2 and loss_gap >= FITTED_FROM * self.largest_gap
         wanted, iterations, seconds = self.settings.tolerance, 0, 0.0
         points: list[tuple[float, float]] = []
         with progress.stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
             for _ in range(MOST_POINTS):
                 near = trusted or (bool(points) and min(abs(y - target) for _, y in points) < NEAR)
-                problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
-                solution, state = self._solve(problem, wanted if near else max(ROUGH, wanted), self._start(log_lam))
+                if fitted:
+                    problem, solution, state = self._fitted(loss_gap, wanted, log_lam)
+                    near, log_lam, fitted = True, math.log(problem.lam), solution.converged
+                else:
+                    problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
+                    tolerance = wanted if near else max(ROUGH, wanted)
+                    solution, state = self._solve(problem, tolerance, self._start(log_lam))
                 reached = problem.loss_gap(solution.x.logits if self.gamma2 else solution.x)
                 iterations, seconds = iterations + solution.iterations, seconds + solution.seconds
                 stage.advance(0.0, f"loss gap {reached:.3g}, proven gap {solution.certificate.relative_gap:.1e}")
@@ -201,6 +211,18 @@ class LossPath:
             if solved[0].converged:
                 return solved
         return Gamma2ADMM(tolerance=tolerance, max_iterations=most)(Gamma2Logits(problem), None)
+
+    def _fitted(
+        self, loss_gap: float, tolerance: float, log_lam: float
+    ) -> tuple[RegularisedLogits, Solution[Any, Any], WarmStart]:
+        """The point in the gamma_2 norm at a loss gap, by factors that are fitted to it; a strength to start near."""
+        solver = Gamma2ADMM(tolerance=tolerance, max_iterations=min(self.settings.max_iterations, WARM_ITERATIONS))
+        start = self._start(log_lam)
+        if start is None:
+            first = Gamma2Logits(self.problem.at(min(math.exp(log_lam), 0.9 * self.largest_lam)))
+            start = Gamma2ADMM(max_iterations=FIRST_ITERATIONS)(first)[1]
+        problem, solution, state = solver.at_loss(self.problem, start, loss_gap)
+        return problem.loss, solution, state
 
     def _prediction(
         self, problem: RegularisedLogits, solution: Solution[Any, Any], gap: float, status: str, seconds: float

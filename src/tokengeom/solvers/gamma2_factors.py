@@ -1,0 +1,216 @@
+"""Factors of smallest gamma_2 norm with a given loss, by L-BFGS on unit vectors.
+
+``min_{W, H} log(CE(t W H) - H)   s.t.  ||w_i|| <= 1,  ||h_j|| <= 1``
+
+for a norm t that is moved by Newton's method until the loss gap is the one asked for. A vector in the unit ball is a
+unit vector without its last coordinate, so nothing constrains the variables. At a solution, with ``G = diag(a) (P -
+softmax) diag(pi)`` and ``L = t W H``,
+
+``lambda = <G, L> / t = -dCE/dt``,   ``r_i^2 = <G_i, L_i> / (t lambda)``,   ``c_j^2 = <G_j, L_j> / (t lambda)``
+
+are the strength of the point of the path and the weights of the norm, since ``G h = lambda r^2 w`` there. So one fit
+gives what the splitting of ``gamma2_admm`` looks for, in products of matrices alone. It converges fast where the loss
+is high. At low losses, where logits are large and the loss is nearly flat, the splitting is faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from tokengeom.problems.backend import Array, Backend, blocks_of
+from tokengeom.problems.gamma2 import MaxNormFactors
+from tokengeom.problems.regularised_logits import RegularisedLogits
+
+MEMORY = 10
+"""Steps that L-BFGS remembers."""
+MOST_STEPS = 40
+"""Steps for one norm t."""
+MOST_NORMS = 15
+PATIENCE = 4
+"""Steps over which the decrease is compared with the accuracy."""
+SUFFICIENT = 1e-4
+"""Share of the predicted decrease that a step must reach."""
+SHORTEST_STEP = 1e-3
+SLACK = 0.1
+"""Smallest last coordinate at the start: where it is 0, its derivative is too."""
+LARGEST_NORM_CHANGE = 0.5
+"""Largest relative change of t in one step of Newton's method."""
+Vector = tuple[Array, Array]
+"""Rows of W, V' x (d + 1), and columns of H, (d + 1) x m', of which this process holds its own."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FittedFactors:
+    """Factors at a loss, and the point of the path that they are near to.
+
+    ``factors``
+        W (V' x d) and H (d x m') with rows and columns of length at most ``sqrt t``.
+    ``lam``, ``r``, ``c``
+        Strength of that point, and the weights of its norm.
+    ``steps``
+        Steps of L-BFGS that were made.
+    """
+
+    factors: MaxNormFactors
+    lam: float
+    r: Array
+    c: Array
+    steps: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """Loss gap at ``t W H``, and its derivatives with respect to W (of all processes) and to H, divided by t."""
+
+    gap: float
+    W: Array
+    H: Array
+
+
+@final
+class FactorFit:
+    """``log(CE - H)`` as a function of vectors of any length that stand for unit vectors, for one norm t."""
+
+    def __init__(self, problem: RegularisedLogits, t: float) -> None:
+        self.problem, self.t = problem, t
+
+    def slopes(self, W: Array, H: Array) -> Slopes:
+        """Loss gap and derivatives, block by block."""
+        problem, gap, of_W, of_H = self.problem, 0.0, 0.0 * W, []
+        for k, part in enumerate(problem.layout.slices):
+            h = H[:, part]
+            new, gradient = problem.part(k).gap_and_gradient(self.t * (W @ h))
+            gap += new
+            of_W = of_W + gradient @ h.T
+            of_H.append(W.T @ gradient)
+        return Slopes(gap, problem.backend.total(of_W), problem.backend.xp.concatenate(of_H, 1))
+
+    def __call__(self, x: Vector) -> tuple[float, Vector]:
+        """Value and gradient; the last coordinate of each vector is not part of W and H."""
+        (W, rows), (H, columns) = _unit(x[0], 1), _unit(x[1], 0)
+        slopes = self.slopes(W[:, :-1], H[:-1])
+        if not 0.0 < slopes.gap < math.inf:
+            return math.inf, x
+        scale, xp = self.t / slopes.gap, self.problem.backend.xp
+        of_W = xp.concatenate([scale * slopes.W, 0.0 * W[:, -1:]], 1)
+        of_H = xp.concatenate([scale * slopes.H, 0.0 * H[-1:]], 0)
+        of_W = of_W - W * (of_W * W).sum(1)[:, None]
+        of_H = of_H - H * (of_H * H).sum(0)[None, :]
+        return math.log(slopes.gap), (of_W / rows, of_H / columns)
+
+    def minimise(self, x: Vector, accuracy: float) -> tuple[Vector, int]:
+        """Unit vectors at which steps of L-BFGS no longer lower the value by ``accuracy``, and their number."""
+        steps: list[tuple[Vector, Vector, float]] = []
+        value, gradient = self(x)
+        values = [value]
+        for step in range(MOST_STEPS):
+            if len(values) > PATIENCE and values[-1 - PATIENCE] - values[-1] <= accuracy:
+                return _normalised(x), step
+            direction = self._direction(gradient, steps)
+            slope = self._dot(direction, gradient)
+            if not slope < 0.0:
+                steps, direction = [], _times(gradient, -1.0)
+                slope = self._dot(direction, gradient)
+            if not slope < 0.0:
+                return _normalised(x), step
+            length = 1.0 if steps else 1.0 / max(1.0, math.sqrt(-slope))
+            while True:
+                tried = _plus(x, direction, length)
+                value, new = self(tried)
+                if value <= values[-1] + SUFFICIENT * length * slope or length < SHORTEST_STEP:
+                    break
+                length *= 0.4
+            if not value < values[-1]:
+                return _normalised(x), step
+            moved, turned = _times(direction, length), _plus(new, gradient, -1.0)
+            curvature = self._dot(moved, turned)
+            if curvature > 0.0:
+                steps = [*steps[-MEMORY + 1 :], (moved, turned, curvature)]
+            x, gradient = tried, new
+            values.append(value)
+        return _normalised(x), MOST_STEPS
+
+    def _direction(self, gradient: Vector, steps: list[tuple[Vector, Vector, float]]) -> Vector:
+        """The step of L-BFGS: minus the gradient, by the inverse of the remembered curvature."""
+        q, shares = _times(gradient, -1.0), []
+        for moved, turned, curvature in reversed(steps):
+            share = self._dot(moved, q) / curvature
+            shares.append(share)
+            q = _plus(q, turned, -share)
+        if steps:
+            _, turned, curvature = steps[-1]
+            q = _times(q, curvature / self._dot(turned, turned))
+        for (moved, turned, curvature), share in zip(steps, reversed(shares), strict=True):
+            q = _plus(q, moved, share - self._dot(turned, q) / curvature)
+        return q
+
+    def _dot(self, x: Vector, y: Vector) -> float:
+        """Inner product; every process holds all rows, and its own columns."""
+        return float((x[0] * y[0]).sum()) + float(self.problem.backend.total((x[1] * y[1]).sum()))
+
+
+def fit_factors(
+    problem: RegularisedLogits, near: MaxNormFactors, t: float, loss_gap: float, *, accuracy: float, smallest: float
+) -> FittedFactors:
+    """Factors with a loss gap within a relative ``accuracy`` of the one asked for.
+
+    ``near``, ``t``
+        Factors to start from, and about their norm: what is longer than ``sqrt t`` is shortened.
+    ``smallest``
+        Smallest ``r_i^2`` and ``c_j^2``, as a share of the uniform one.
+    """
+    backend, root, made = problem.backend, t**0.5, 0
+    whole = backend.xp.concatenate(list(blocks_of(near.H)), 1)
+    x = _with_slack(backend, near.W / root, 1), _with_slack(backend, whole / root, 0)
+    for _ in range(MOST_NORMS):
+        fit = FactorFit(problem, t)
+        x, steps = fit.minimise(x, 0.2 * accuracy)
+        made += steps
+        W, H = x[0][:, :-1], x[1][:-1]
+        slopes = fit.slopes(W, H)
+        lam = -float((slopes.W * W).sum())
+        if abs(slopes.gap / loss_gap - 1.0) <= accuracy or not lam > 0.0:
+            break
+        change = (slopes.gap - loss_gap) / lam
+        t += min(max(change, -LARGEST_NORM_CHANGE * t), LARGEST_NORM_CHANGE * t)
+    r = _weights(-(slopes.W * W).sum(1), backend, lambda x: float(x.sum()), smallest)
+    c = _weights(-(slopes.H * H).sum(0), backend, lambda x: float(backend.total(x.sum())), smallest)
+    root = t**0.5
+    return FittedFactors(MaxNormFactors(root * W, problem.layout.split(root * H)), lam, r, c, made)
+
+
+def _unit(x: Array, axis: int) -> tuple[Array, Array]:
+    """Rows (axis 1) or columns (axis 0) divided by their lengths, and these."""
+    lengths = (x**2).sum(axis) ** 0.5
+    lengths = lengths[:, None] if axis else lengths[None, :]
+    return x / lengths, lengths
+
+
+def _normalised(x: Vector) -> Vector:
+    return _unit(x[0], 1)[0], _unit(x[1], 0)[0]
+
+
+def _with_slack(backend: Backend, x: Array, axis: int) -> Array:
+    """Unit vectors, rows (axis 1) or columns (axis 0), that begin with these; what is too long is shortened."""
+    last = backend.at_least(1.0 - (x**2).sum(axis), SLACK**2) ** 0.5
+    last = last[:, None] if axis else last[None, :]
+    return _unit(backend.xp.concatenate([x, last], axis), axis)[0]
+
+
+def _times(x: Vector, factor: float) -> Vector:
+    return x[0] * factor, x[1] * factor
+
+
+def _plus(x: Vector, y: Vector, factor: float) -> Vector:
+    return x[0] + factor * y[0], x[1] + factor * y[1]
+
+
+def _weights(shares: Array, backend: Backend, total: Callable[[Array], float], smallest: float) -> Array:
+    """Square roots of shares with sum 1, none below its smallest one."""
+    raised = backend.at_least(shares, smallest * total(shares) / total(0.0 * shares + 1.0))
+    return (raised / total(raised)) ** 0.5
