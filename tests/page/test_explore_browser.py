@@ -351,6 +351,29 @@ def test_other_anchors_still_work_and_unknown_names_are_reported(browser: Any, f
         assert found.messages == []
 
 
+def test_a_late_write_of_the_address_does_not_undo_a_navigation(browser: Any, file: Path) -> None:
+    at = "document.getElementById('explore-link').getAttribute('href').includes('at=')"
+    slide = "range.value = 1; range.dispatchEvent(new Event('input'));"
+    with opened(browser, file, "#explore") as found:
+        found.ask(f"(range => {{ {slide} location.hash = '#summary'; }})(document.getElementById('explore-at'))")
+        found.wait(at)
+        assert found.ask("location.hash") == "#summary"
+        found.slide(2)
+        found.wait("location.hash.includes('at=2')")
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_a_slider_that_plays_leaves_a_reader_where_they_went(browser: Any, file: Path, motion: str) -> None:
+    with opened(browser, file, "#explore?at=0", reduced_motion=motion) as found:
+        press = "document.querySelector('[data-do=play]').click()"
+        found.ask(f"(() => {{ {press}; location.hash = '#summary'; }})()")
+        found.wait("window.tokengeomExplore.state().position > 0.1")
+        found.ask(f"window.tokengeomExplore.state().playing && {press}")
+        at = "`at=${+window.tokengeomExplore.state().position.toFixed(4)}`"
+        found.wait(f"document.getElementById('explore-link').getAttribute('href').endsWith({at})")
+        assert found.ask("location.hash") == "#summary"
+
+
 # ---- keyboard -------------------------------------------------------------------------------------------------------
 def test_everything_is_reached_and_used_by_keyboard(browser: Any, file: Path) -> None:
     with opened(browser, file, "#explore") as found:
