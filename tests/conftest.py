@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 
 import pytest
 from hypothesis import settings
 
 from tokengeom.statistics.next_token import NextTokenStatistics
 
-# A submission is judged on the same examples every time; a developer's runs go on exploring.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# A test passes or fails by what it tests: the same examples every time, however busy the machine is.
+# `--hypothesis-profile exploring` looks for new examples.
+settings.register_profile("exploring", deadline=None)
+settings.register_profile("same examples", deadline=None, derandomize=True)
+settings.load_profile("same examples")
+
+# Many tests start a process, which would compile all that it imports again where bytecode is not kept.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A shell starts jobs in the background with SIGINT ignored, and every process started from here would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

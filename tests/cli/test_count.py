@@ -140,10 +140,6 @@ def test_a_disk_too_small_to_spill_is_one_clear_message(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-def _restore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
     rng = np.random.default_rng(0)
@@ -151,8 +147,7 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Sign
     (tmp_path / "tmp").mkdir()
     arguments = ["count", tmp_path / "a.bin", "--temp", tmp_path / "tmp", "--out", tmp_path / "s", "--memory", "200MB"]
     command = [*COMMAND, *map(str, arguments)]
-    # A shell starts background jobs with SIGINT ignored, which children inherit.
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_restore_interrupts)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "tmp").glob("*/*/pairs")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
