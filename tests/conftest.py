@@ -21,6 +21,10 @@ settings.load_profile("same examples")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Test files run side by side: a thread that waits for another one must not hold a core meanwhile, here or in a process
+# that a test starts.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # A shell starts jobs in the background with SIGINT ignored, and every process started from here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
