@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tokengeom.statistics.next_token import NextTokenStatistics
+if TYPE_CHECKING:
+    from tokengeom.page.report import Report
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 # A test passes or fails by what it tests: the same examples every time, however busy the machine is.
 # `--hypothesis-profile exploring` looks for new examples.
@@ -36,3 +40,21 @@ def built_in() -> NextTokenStatistics:
     from tokengeom import count
 
     return count()
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of small stories."""
+    from pipeline_cases import write_text
+
+    return write_text(tmp_path_factory.mktemp("text") / "stories.txt")
+
+
+@pytest.fixture(scope="session")
+def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A report on the small stories, with a page of one line. A test that changes files copies the folder first."""
+    from pipeline_cases import plain_page, quick
+
+    with pytest.MonkeyPatch.context() as patch:
+        plain_page(patch)
+        return quick(text, tmp_path_factory.mktemp("finished") / "page.html")

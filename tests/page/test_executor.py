@@ -36,18 +36,6 @@ def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
     plain_page(monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text(tmp_path_factory.mktemp("text") / "stories.txt")
-
-
-@pytest.fixture(scope="module")
-def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    with pytest.MonkeyPatch.context() as patch:
-        plain_page(patch)
-        return quick(text, tmp_path_factory.mktemp("finished") / "page.html")
-
-
 @pytest.fixture
 def first(finished: Report, tmp_path: Path) -> Report:
     """A copy of a finished report."""
