@@ -102,7 +102,10 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path: Pa
         pass
 
 
-def test_a_report_inside_the_folder_of_its_text_is_not_read_as_text(tmp_path: Path) -> None:
+def test_a_report_inside_the_folder_of_its_text_is_not_read_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_page(monkeypatch)
     write_text(tmp_path / "stories.txt")
     first = tg.report(tmp_path, tmp_path / "page.html", **QUICK)
     again = tg.report(tmp_path, tmp_path / "page.html", **QUICK)
