@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +28,7 @@ from tokengeom.page.report import Report
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings
 from tokengeom.page.source_text import find_text
 from tokengeom.page.stages import training_stages
+from waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -142,11 +142,7 @@ def test_training_resumes_from_its_snapshot_after_a_kill(text: Path, tmp_path: P
     environment = {**os.environ, "PYTHONPATH": paths}
     process = subprocess.Popen([sys.executable, "-c", _KILLED, str(text), str(page)], env=environment)
     snapshots = tmp_path / "page-results/unfinished"
-    deadline = time.monotonic() + 60
-    while not list(snapshots.glob("run-ufm-*/step-0*")):
-        assert process.poll() is None, "it ended before there was a snapshot"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: any(snapshots.glob("run-ufm-*/step-0*")), process)
     process.kill()
     process.wait()
     before = max(int(path.name[5:]) for path in snapshots.glob("run-ufm-*/step-0*"))

@@ -14,6 +14,7 @@ from network_cases import small_stories
 from tokengeom.core.processes import Processes
 from tokengeom.training import Run, train
 from tokengeom.training.network_engine import NetworkEngine
+from waiting import PATIENCE
 
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -36,7 +37,7 @@ def test_two_processes_end_where_one_does_and_only_one_of_them_prints(tmp_path: 
     command = [*LAUNCHER, "-m", "tokengeom", "train", str(tmp_path / "stats"), *options, "--json"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=environment, timeout=120
+        [*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=environment, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
