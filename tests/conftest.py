@@ -34,6 +34,41 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LONGEST = (
+    "tests/page/test_executor.py",
+    "tests/campaign/test_campaign.py",
+    "tests/test_golden.py",
+    "tests/test_documentation.py",
+    "studies/tests/test_base_conformance.py",
+    "tests/test_sentences.py",
+    "tests/page/test_stages.py",
+    "tests/page/test_stages_of_models.py",
+    "tests/page/test_report.py",
+    "tests/page/test_compare_models.py",
+    "tests/verification/test_reports.py",
+    "tests/figures/test_base_builders.py",
+    "tests/verification/test_comparisons.py",
+    "tests/comparison/test_text_halves.py",
+    "tests/figures/test_static.py",
+    "tests/comparison/test_rivals.py",
+    "studies/tests/test_verdict_calibration.py",
+    "tests/test_gallery.py",
+)
+"""Files that take 10 s or more of a core, the longest first."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let pytest-xdist keep the order of the files, which it would change to the number of their tests."""
+    if config.pluginmanager.hasplugin("xdist"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the longest files first, so that no process is alone with one of them at the end."""
+    place = {config.rootpath / name: k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
 @pytest.fixture(scope="session")
 def built_in() -> NextTokenStatistics:
     """The built-in corpus, counted with the defaults."""

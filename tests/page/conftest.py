@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from browser import FOUND
+from browser import FOUND, PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +15,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=FOUND, args=["--no-sandbox", "--disable-gpu", "--no-first-run"])
+        options = ["--no-sandbox", "--disable-gpu", "--no-first-run"]
+        found = play.chromium.launch(executable_path=FOUND, args=options, timeout=PATIENCE)
         yield found
         found.close()

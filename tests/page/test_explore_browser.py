@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser import NEEDS_BROWSER
+from browser import NEEDS_BROWSER, PATIENCE
 from explore_cases import SPECIAL, explorer_data, large_data, pack, read
 from tokengeom.page.render import EXPLORER, _environment, _policy, _template_text
 
 pytestmark = NEEDS_BROWSER
 PHONE = 390
-PATIENCE = 20_000
+STEP = 2_000
+"""Milliseconds in which the slider moves by one computed point or more, and does not come to the end of its path."""
 
 
 # ---- pages ----------------------------------------------------------------------------------------------------------
@@ -307,15 +308,17 @@ def test_the_prediction_of_a_model_is_shown_until_the_slider_is_moved(browser: A
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_play_moves_along_the_path_and_pauses(browser: Any, file: Path, motion: str) -> None:
     with opened(browser, file, "#explore?at=0", reduced_motion=motion) as found:
+        found.page.clock.install()
         found.page.click("[data-do=play]")
-        found.wait("window.tokengeomExplore.state().position > 0.1")
+        found.page.clock.run_for(STEP)
         assert found.page.locator("[data-do=play]").inner_text() == "Pause"
         found.page.click("[data-do=play]")
         stopped = found.state()["position"]
         assert found.page.locator("[data-do=play]").inner_text() == "Play"
+        assert 0.1 < stopped < 4
         if motion == "reduce":
             assert stopped == int(stopped)
-        found.page.wait_for_timeout(100)
+        found.page.clock.run_for(10 * STEP)
         assert found.state()["position"] == stopped
 
 
@@ -365,12 +368,13 @@ def test_a_late_write_of_the_address_does_not_undo_a_navigation(browser: Any, fi
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_a_slider_that_plays_leaves_a_reader_where_they_went(browser: Any, file: Path, motion: str) -> None:
     with opened(browser, file, "#explore?at=0", reduced_motion=motion) as found:
-        press = "document.querySelector('[data-do=play]').click()"
-        found.ask(f"(() => {{ {press}; location.hash = '#summary'; }})()")
-        found.wait("window.tokengeomExplore.state().position > 0.1")
-        found.ask(f"window.tokengeomExplore.state().playing && {press}")
-        at = "`at=${+window.tokengeomExplore.state().position.toFixed(4)}`"
-        found.wait(f"document.getElementById('explore-link').getAttribute('href').endsWith({at})")
+        found.page.clock.install()
+        found.page.click("[data-do=play]")
+        found.page.clock.run_for(STEP)
+        found.ask("location.hash = '#summary'")
+        found.page.clock.run_for(10 * STEP)
+        assert found.state()["position"] == 4, "it has come to the end of the path"
+        assert found.page.locator("#explore-link").get_attribute("href") == "#explore?at=4"
         assert found.ask("location.hash") == "#summary"
 
 
@@ -598,14 +602,21 @@ def test_answers_come_quickly_with_thousands_of_items(browser: Any, tmp_path: Pa
     path.write_text(page_of(large_data()), encoding="utf-8")
     with opened(browser, path, "#explore") as found:
         found.page.locator("#explore-map").scroll_into_view_if_needed()
-        answers, draws = [], []
+        clock = found.page.context.new_cdp_session(found.page)
+        # CPU time of the page's thread: how busy the machine is does not count.
+        clock.send("Performance.enable", {"timeDomain": "threadTicks"})
+        before = spent(clock)
         for k in range(5):
             found.ask("document.querySelector('#explore-panel').replaceChildren()")
             found.select(f"token{20 + k}")
-            answers.append(float(found.page.locator("#explore-app").get_attribute("data-answer-ms")))
             found.slide(0.3 + k)
-            draws.append(float(found.page.locator("#explore-app").get_attribute("data-draw-ms")))
+        seconds = spent(clock) - before
         assert found.messages == []
-    record_property("milliseconds", {"answer": float(np.median(answers)), "slider step": float(np.median(draws))})
-    assert np.median(answers) < 2_000
-    assert np.median(draws) < 2_000
+    record_property("seconds of five answers", seconds)
+    assert 0 < seconds < 10
+
+
+def spent(clock: Any) -> float:
+    """Seconds that a page has computed so far."""
+    metrics = {one["name"]: one["value"] for one in clock.send("Performance.getMetrics")["metrics"]}
+    return float(metrics["TaskDuration"])
