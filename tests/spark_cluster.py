@@ -16,6 +16,8 @@ from subprocess import Popen
 
 import pytest
 
+from waiting import PATIENCE
+
 NEEDS_SPARK = [
     pytest.mark.skipif(
         shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="Spark needs Java 17; install a JDK"
@@ -25,7 +27,6 @@ NEEDS_SPARK = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 """Marks of a module whose tests start Spark."""
-_SECONDS = 90.0
 
 
 class SparkCluster:
@@ -100,7 +101,7 @@ class SparkCluster:
 
 def wait_for(condition: Callable[[], bool], otherwise: str) -> None:
     """Wait until a condition holds, for a bounded time."""
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.1)

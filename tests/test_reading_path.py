@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from pkgutil import walk_packages
-from types import FrameType
 
 import pytest
 
 import tokengeom as tg
+from code_that_runs import SOURCE, code_that_runs, files_of
 from pipeline_cases import QUICK
 from tokengeom.corpus.stories import write_stories
 
-SOURCE = Path(tg.__file__).parent
 MATHEMATICS = {"problems", "solvers", "theory"}
 """Packages that a reader of another verb takes as given: their verb is `predict`."""
 FAMILIES = ("comparison/explanations/", "models/networks/", "page/sections/", "page/templates/", "training/optimizers/")
@@ -26,22 +23,13 @@ LIMITS = {"count": 24, "predict": 24, "train": 24, "compare": 20, "rivals": 24, 
 
 def files_that_run(call: Callable[[], object]) -> set[str]:
     """Files of the package in which a function runs during the call."""
-    # Importing a module runs its code, too, so every module is imported before.
+    # Importing a module calls functions, too, so every module is imported before.
     for module in walk_packages([str(SOURCE)], "tokengeom."):
         if not module.name.startswith(("tokengeom.__main__", "tokengeom.callbacks")):
             import_module(module.name)
-    names: set[str] = set()
-
-    def record(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
-            names.add(Path(frame.f_code.co_filename).relative_to(SOURCE).as_posix())
-
-    previous = sys.getprofile()
-    sys.setprofile(record)
-    try:
+    with code_that_runs() as seen:
         call()
-    finally:
-        sys.setprofile(previous)
+    names = {file.as_posix() for file in files_of(seen)}
     return {name for name in names if not name.startswith(FAMILIES) or name.endswith("base.py")}
 
 

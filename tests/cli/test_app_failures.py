@@ -20,6 +20,7 @@ from command_line import COMMAND, Done, assert_one_paragraph, say
 from tokengeom import NextTokenStatistics, predict
 from tokengeom.cli.app import run_command
 from tokengeom.theory.features import FeaturePrediction
+from waiting import PATIENCE
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def on_a_terminal(**environment: str) -> str:
     with suppress(OSError):
         while chunk := os.read(ours, 4096):
             written += chunk
-    assert process.wait(30) == 2
+    assert process.wait(PATIENCE) == 2
     os.close(ours)
     return written.decode()
 
@@ -196,7 +197,7 @@ except app.typer.Exit as ended:
 
 
 def test_an_interruption_inside_a_destructor_is_not_lost() -> None:
-    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr
     assert "Interrupted" in done.stderr
 
@@ -223,6 +224,6 @@ except app.typer.Exit as ended:
 @pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
 def test_an_error_that_a_library_raises_in_place_of_an_interruption_is_one(sent: str) -> None:
     code = SWALLOWED.format(sent=sent)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, "defect" in done.stderr) == (130, False), done.stderr
     assert "Interrupted" in done.stderr

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command_line import run
+from command_line import run_here
 
 SIZE = ["--top-contexts", 40, "--vocabulary", 30]
 
@@ -23,15 +23,15 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["predict", folder / "stats", "--out", folder / "prediction"],
         ["train", folder / "stats", "--dim", 32, "--steps", 300, "--learning-rate", 0.01, "--out", folder / "run"],
     ):
-        done = run(*arguments, "--quiet")
-        assert done.returncode == 0, done.stderr
+        done = run_here(*arguments, "--quiet")
+        assert done.code == 0, done.err
     return folder
 
 
 def result(*arguments: object) -> dict[str, Any]:
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    data: dict[str, Any] = json.loads(done.stdout)
+    done = run_here(*arguments, "--json")
+    assert done.code == 0, done.err
+    data: dict[str, Any] = json.loads(done.out)
     return data
 
 
@@ -39,7 +39,7 @@ def test_features_are_predicted_with_their_promised_numbers(work: Path) -> None:
     data = result("predict", work / "stats")
     assert {"nuclear_norm", "lower_bound", "relative_gap", "rank", "proxy_nuclear_norm", "proxy_is_exact"} <= set(data)
     assert data["relative_gap"] <= 1e-6
-    assert "proven within" in run("predict", work / "stats").stdout
+    assert "proven within" in run_here("predict", work / "stats").out
 
 
 def test_the_linear_model_is_predicted_trained_and_measured(work: Path, tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_the_linear_model_is_predicted_trained_and_measured(work: Path, tmp_path
     assert trained["final"]["cosine_without_finite"] > 0.1
     compared = result("compare", tmp_path / "linear", tmp_path / "run")
     assert "cosine" in json.dumps(compared)
-    wrong = run("predict", work / "stats", "--embeddings", work / "prediction/features.safetensors")
-    assert wrong.returncode == 2
-    assert "must hold a tensor called H" in wrong.stderr
+    wrong = run_here("predict", work / "stats", "--embeddings", work / "prediction/features.safetensors")
+    assert wrong.code == 2
+    assert "must hold a tensor called H" in wrong.err
 
 
 def test_a_run_prints_loss_steps_and_seconds(work: Path) -> None:
@@ -67,16 +67,16 @@ def test_a_run_prints_loss_steps_and_seconds(work: Path) -> None:
 
 def test_a_run_that_learned_nothing_says_so(work: Path) -> None:
     for rate, said in (("1e12", True), ("1e-2", False)):
-        shown = run("train", work / "stats", "--dim", 4, "--steps", 200, "--learning-rate", rate)
-        assert shown.returncode == 0
-        assert ("no better than a uniform guess" in shown.stdout.replace("\n", " ")) == said
+        shown = run_here("train", work / "stats", "--dim", 4, "--steps", 200, "--learning-rate", rate)
+        assert shown.code == 0
+        assert ("no better than a uniform guess" in shown.out.replace("\n", " ")) == said
 
 
 def test_a_run_is_resumed_and_never_overwritten(work: Path) -> None:
     again = ["train", work / "stats", "--dim", 32, "--learning-rate", 0.01, "--out", work / "run"]
-    refused = run(*again, "--steps", 300)
-    assert refused.returncode == 2
-    assert "already holds a run" in refused.stderr
+    refused = run_here(*again, "--steps", 300)
+    assert refused.code == 2
+    assert "already holds a run" in refused.err
     assert result(*again, "--steps", 310, "--resume")["steps"] == 310
 
 
@@ -92,9 +92,9 @@ def test_a_failed_verification_is_exit_code_1(work: Path) -> None:
     assert result("verify", work / "prediction")["ok"] is True
     with (work / "stats/vocabulary.parquet").open("ab") as file:
         file.write(b"!")
-    broken = run("verify", work / "stats", "--json")
-    assert broken.returncode == 1
-    assert json.loads(broken.stdout)["ok"] is False
+    broken = run_here("verify", work / "stats", "--json")
+    assert broken.code == 1
+    assert json.loads(broken.out)["ok"] is False
 
 
 def test_studies_are_listed_run_and_saved(tmp_path: Path) -> None:
@@ -106,5 +106,5 @@ def test_studies_are_listed_run_and_saved(tmp_path: Path) -> None:
     names = {path.suffix for path in (tmp_path / "s").iterdir()}
     assert {".png", ".svg", ".html", ".json"} <= names
     assert result("verify", tmp_path / "s")["ok"] is True
-    assert "There is no study 'nonsense'" in run("study", "nonsense").stderr
-    assert "has no setting 'x'" in run("study", "linear-2d", "--set", "x=1").stderr
+    assert "There is no study 'nonsense'" in run_here("study", "nonsense").err
+    assert "has no setting 'x'" in run_here("study", "linear-2d", "--set", "x=1").err

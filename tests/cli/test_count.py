@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from command_line import COMMAND, run
+from command_line import run, run_here
 from tokengeom import NextTokenStatistics
 
 
 def test_the_built_in_corpus_to_json_and_a_folder(tmp_path: Path) -> None:
-    done = run("count", "--top-contexts", 400, "--vocabulary", 104, "--out", tmp_path / "s", "--json")
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)
+    done = run_here("count", "--top-contexts", 400, "--vocabulary", 104, "--out", tmp_path / "s", "--json")
+    assert done.code == 0, done.err
+    data = json.loads(done.out)
     loaded = NextTokenStatistics.load(tmp_path / "s")
     assert data["windows"] == loaded.n
     assert data["contexts"] == loaded.m
@@ -57,23 +55,23 @@ def test_shards_are_merged_by_naming_their_pairs(tmp_path: Path) -> None:
     np.array([0, 1, 1], "uint16").tofile(tmp_path / "b.bin")
     for name in "ab":
         options = ["--context", 1, "--vocabulary-size", 2, "--pairs", tmp_path / name, "--quiet"]
-        assert run("count", tmp_path / f"{name}.bin", *options).returncode == 0
-    done = run("count", tmp_path / "a", tmp_path / "b", "--json")
-    assert json.loads(done.stdout)["windows"] == 4
+        assert run_here("count", tmp_path / f"{name}.bin", *options).code == 0
+    done = run_here("count", tmp_path / "a", tmp_path / "b", "--json")
+    assert json.loads(done.out)["windows"] == 4
 
 
 def test_stories_are_written(tmp_path: Path) -> None:
-    done = run("stories", tmp_path / "s.txt", "--words", 500)
-    assert done.returncode == 0
-    assert "words written" in done.stdout
-    assert run("stories", tmp_path / "s.txt/below-a-file.txt").returncode == 2
+    done = run_here("stories", tmp_path / "s.txt", "--words", 500)
+    assert done.code == 0
+    assert "words written" in done.out
+    assert run_here("stories", tmp_path / "s.txt/below-a-file.txt").code == 2
     before = (tmp_path / "s.txt").read_bytes()
-    assert run("stories", tmp_path / "s.txt", "--words", 900).returncode == 0
+    assert run_here("stories", tmp_path / "s.txt", "--words", 900).code == 0
     assert (tmp_path / "s.txt").read_bytes().startswith(before), "stories of the same seed are replaced"
     (tmp_path / "mine.txt").write_text("dear diary")
-    refused = run("stories", tmp_path / "mine.txt")
-    assert (refused.returncode, (tmp_path / "mine.txt").read_text()) == (2, "dear diary")
-    assert "was not changed" in refused.stderr
+    refused = run_here("stories", tmp_path / "mine.txt")
+    assert (refused.code, (tmp_path / "mine.txt").read_text()) == (2, "dear diary")
+    assert "was not changed" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -96,28 +94,28 @@ def test_bad_input_is_one_paragraph_and_exit_code_2(
     tmp_path: Path, content: bytes, options: list[str], message: str
 ) -> None:
     (tmp_path / "a.txt").write_bytes(content)
-    done = run("count", tmp_path / "a.txt", "--out", tmp_path / "s", *options)
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: ")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    done = run_here("count", tmp_path / "a.txt", "--out", tmp_path / "s", *options)
+    assert done.code == 2
+    assert done.err.startswith("Error: ")
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert len(done.err.strip().splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt"]
 
 
 def test_debug_shows_a_traceback() -> None:
-    assert "Traceback" in run("--debug", "count", "missing.txt").stderr
+    assert "Traceback" in run_here("--debug", "count", "missing.txt").err
 
 
 def test_wrong_options_are_exit_code_2() -> None:
-    assert run("count", "--windows", "sideways").returncode == 2
-    assert run("nonsense").returncode == 2
+    assert run_here("count", "--windows", "sideways").code == 2
+    assert run_here("nonsense").code == 2
 
 
 def test_help_has_examples() -> None:
-    done = run("count", "--help")
-    assert done.returncode == 0
-    assert "tokengeom count stories.txt --context 4" in done.stdout
+    done = run_here("count", "--help")
+    assert done.code == 0
+    assert "tokengeom count stories.txt --context 4" in done.out
 
 
 def test_a_disk_too_small_to_spill_is_one_clear_message(tmp_path: Path) -> None:
@@ -140,25 +138,27 @@ def test_a_disk_too_small_to_spill_is_one_clear_message(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-def _restore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+INTERRUPTED = """
+import signal, sys
+from tokengeom.cli import main
+
+def stop(event, arguments):
+    if event == "os.mkdir" and str(arguments[0]).endswith("pairs"):
+        print("counting", flush=True)
+        signal.raise_signal(signal.{sent})
+
+sys.addaudithook(stop)
+main()
+"""
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
-    rng = np.random.default_rng(0)
-    rng.integers(0, 60_000, 8_000_000).astype("uint16").tofile(tmp_path / "a.bin")
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: str) -> None:
+    np.random.default_rng(0).integers(0, 60_000, 800_000).astype("uint16").tofile(tmp_path / "a.bin")
     (tmp_path / "tmp").mkdir()
     arguments = ["count", tmp_path / "a.bin", "--temp", tmp_path / "tmp", "--out", tmp_path / "s", "--memory", "200MB"]
-    command = [*COMMAND, *map(str, arguments)]
-    # A shell starts background jobs with SIGINT ignored, which children inherit.
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_restore_interrupts)
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "tmp").glob("*/*/pairs")) and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(sent)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
-    assert "Traceback" not in stderr
+    done = run(*arguments, code=INTERRUPTED.format(sent=sent))
+    assert (done.returncode, done.stdout) == (130, "counting\n"), done.stderr
+    assert "Traceback" not in done.stderr
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "s").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import run
+from command_line import run_here
 from geometry_cases import grouped_counts
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -20,9 +20,11 @@ from tokengeom.verification.verify import verify
 def test_a_prediction_at_a_loss_is_that_of_python(norm: str, tmp_path: Path) -> None:
     stats = NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0))
     stats.save(tmp_path / "stats")
-    done = run("predict", tmp_path / "stats", "--loss-gap", 0.05, "--norm", norm, "--out", tmp_path / "at", "--json")
-    assert done.returncode == 0, done.stderr
-    data, here = json.loads(done.stdout), predict(stats, loss_gap=0.05, norm=norm)
+    done = run_here(
+        "predict", tmp_path / "stats", "--loss-gap", 0.05, "--norm", norm, "--out", tmp_path / "at", "--json"
+    )
+    assert done.code == 0, done.err
+    data, here = json.loads(done.out), predict(stats, loss_gap=0.05, norm=norm)
     assert data["norm"] == norm
     assert data["norm_value"] == pytest.approx(here.norm_value, rel=1e-6)
     assert data["lower_bound"] == pytest.approx(here.lower_bound, rel=1e-6)
@@ -34,6 +36,6 @@ def test_a_prediction_at_a_loss_is_that_of_python(norm: str, tmp_path: Path) -> 
 
 def test_an_unknown_norm_is_refused(tmp_path: Path) -> None:
     NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0)).save(tmp_path / "stats")
-    done = run("predict", tmp_path / "stats", "--loss-gap", 0.05, "--norm", "gamma3")
-    assert done.returncode == 2
-    assert "gamma2" in done.stderr
+    done = run_here("predict", tmp_path / "stats", "--loss-gap", 0.05, "--norm", "gamma3")
+    assert done.code == 2
+    assert "gamma2" in done.err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import run, say
+from command_line import run_here, say
 from geometry_cases import explained_contexts, grouped_counts
 from tokengeom.comparison.explanations.base import explanation_classes
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -29,12 +29,12 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_table_is_printed_as_json_saved_and_drawn(work: Path) -> None:
     few = ["--held-out", 0.5, "--permutations", 20]
-    done = run(
+    done = run_here(
         "rivals", work / "stats", work / "run0", work / "run1", *few,
         "--figure", work / "rivals.png", "--out", work / "table", "--json",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    data = json.loads(done.out)
     assert set(data["best"]) == {"contexts", "supports", "tokens", "held-out contexts"}
     assert set(data["rivals"]) == {kind.name for kind in explanation_classes()}
     scale = {"value", "low", "high", "floor", "reproducible", "attainable", "corrected", "explained"}

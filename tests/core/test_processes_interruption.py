@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tokengeom.core.processes import Interruption, interrupt, interrupts
+from waiting import PATIENCE
 
 TRAINING = """
 import signal, sys
@@ -27,7 +28,7 @@ print(run.status, signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
 
 @pytest.mark.parametrize(("given", "said"), [([], "interrupted False"), (["ignored"], "interrupted True")])
 def test_sigterm_ends_training_early_and_returns_the_run(given: list[str], said: str) -> None:
-    done = subprocess.run([sys.executable, "-c", TRAINING, *given], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", TRAINING, *given], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip() == said, done.stderr
 
 

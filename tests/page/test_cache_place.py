@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -80,11 +79,12 @@ def test_a_second_report_is_refused_while_the_first_is_written(tmp_path: Path) -
 
 def test_a_killed_report_does_not_lock_out_the_next_one(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from tokengeom.page.cache import only_writer\n"
-        "with only_writer(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+        "import sys; from pathlib import Path; from tokengeom.page.cache import only_writer\n"
+        "with only_writer(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     folder = tmp_path / "page-results"
-    with subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, env=dict(os.environ)) as other:
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(InputError, match="Another report"), only_writer(folder):
@@ -102,7 +102,10 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path: Pa
         pass
 
 
-def test_a_report_inside_the_folder_of_its_text_is_not_read_as_text(tmp_path: Path) -> None:
+def test_a_report_inside_the_folder_of_its_text_is_not_read_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_page(monkeypatch)
     write_text(tmp_path / "stories.txt")
     first = tg.report(tmp_path, tmp_path / "page.html", **QUICK)
     again = tg.report(tmp_path, tmp_path / "page.html", **QUICK)

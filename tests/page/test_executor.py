@@ -8,10 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 
 import tokengeom as tg
 from pipeline_cases import JUDGED, RUNS, STAGES, plain_page, quick, results_of, write_text
+from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.corpus.tokenizers import ByteTokenizer, CharacterTokenizer
@@ -29,23 +30,14 @@ from tokengeom.page.report import Report
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings
 from tokengeom.page.source_text import find_text
 from tokengeom.page.stages import training_stages
+from waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
-def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of one line, and one rival explanation: stages are what is tested here."""
     plain_page(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text(tmp_path_factory.mktemp("text") / "stories.txt")
-
-
-@pytest.fixture(scope="module")
-def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    with pytest.MonkeyPatch.context() as patch:
-        plain_page(patch)
-        return quick(text, tmp_path_factory.mktemp("finished") / "page.html")
+    monkeypatch.setattr("tokengeom.page.stages.rivals", partial(rivals, explanations="support_cosines", held_out=0.0))
 
 
 @pytest.fixture
@@ -154,11 +146,7 @@ def test_training_resumes_from_its_snapshot_after_a_kill(text: Path, tmp_path: P
     environment = {**os.environ, "PYTHONPATH": paths}
     process = subprocess.Popen([sys.executable, "-c", _KILLED, str(text), str(page)], env=environment)
     snapshots = tmp_path / "page-results/unfinished"
-    deadline = time.monotonic() + 60
-    while not list(snapshots.glob("run-ufm-*/step-0*")):
-        assert process.poll() is None, "it ended before there was a snapshot"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: any(snapshots.glob("run-ufm-*/step-0*")), process)
     process.kill()
     process.wait()
     before = max(int(path.name[5:]) for path in snapshots.glob("run-ufm-*/step-0*"))

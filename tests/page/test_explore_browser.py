@@ -1,11 +1,7 @@
-"""The section Explore in a browser: search, selection, the slider, links, the keyboard, and text that attacks."""
+"""The section Explore in a browser: search, selection, the slider, and links."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,131 +10,12 @@ import numpy as np
 import pytest
 
 from browser import NEEDS_BROWSER
-from explore_cases import SPECIAL, explorer_data, large_data, pack, read
-from tokengeom.page.render import EXPLORER, _environment, _policy, _template_text
+from explore_browser import DATA, Opened, names_of, opened, page_of, shown_neighbours, written
+from explore_cases import explorer_data, read
 
 pytestmark = NEEDS_BROWSER
-PHONE = 390
-PATIENCE = 20_000
-
-
-# ---- pages ----------------------------------------------------------------------------------------------------------
-THEME = """document.getElementById("theme-switch").addEventListener("click", () => {
-  document.documentElement.dataset.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark"; });"""
-
-
-def page_of(data: Any) -> str:
-    """A page with the section Explore alone, under the content policy of the whole page."""
-    macros = _environment().get_template("explore.html.j2").module
-    body = macros.explore({"data": data})  # type: ignore[attr-defined]
-    script, style = ("\n".join(map(_template_text, names)) for names in (EXPLORER, ("page.css", "explore.css")))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explore</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script, THEME)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{style}html {{ scroll-behavior: auto; }}</style></head><body>"
-        '<header class="bar"><button type="button" id="theme-switch">Light / dark</button></header>'
-        '<div class="layout"><nav class="toc"></nav><main>'
-        '<section id="summary"><p style="height: 1200px">Text.</p></section>'
-        f'<section id="explore"><h2>Explore</h2>{body}</section></main></div>'
-        f"<script>{THEME}</script><script>{script}</script></body></html>"
-    )
-
-
-class Opened:
-    """An open page with its requests and everything that it logged."""
-
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self.requests: list[str] = []
-        self.messages: list[str] = []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("console", lambda said: self.messages.append(f"{said.type}: {said.text}"))
-        page.on("pageerror", lambda error: self.messages.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: self.messages.append(f"dialog: {dialog.message}"))
-
-    def ask(self, script: str) -> Any:
-        return self.page.evaluate(script)
-
-    def wait(self, script: str) -> None:
-        """Wait until an expression is true; the content policy forbids playwright's own way, which evaluates text."""
-        for _ in range(PATIENCE // 50):
-            if self.ask(script):
-                return
-            self.page.wait_for_timeout(50)
-        pytest.fail(f"never true: {script}")
-
-    def state(self) -> Any:
-        return self.ask("window.tokengeomExplore.state()")
-
-    def text(self, name: str) -> str:
-        return str(self.page.locator(f"#explore-{name}").inner_text())
-
-    def search(self, text: str) -> list[str]:
-        self.page.fill("#explore-query", text)
-        return list(self.page.locator("#explore-results li").all_inner_texts())
-
-    def select(self, text: str) -> None:
-        self.page.fill("#explore-query", text)
-        self.page.press("#explore-query", "Enter")
-
-    def slide(self, at: float) -> None:
-        self.ask(
-            f"(() => {{ const range = document.getElementById('explore-at'); range.value = {at}; "
-            "range.dispatchEvent(new Event('input')); })()"
-        )
-
-    def reset(self) -> None:
-        self.page.click("[data-do=reset]")
-        self.page.evaluate("history.replaceState(null, '', location.pathname)")
-
-
-DATA = explorer_data()
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("explore") / "page.html"
-    path.write_text(page_of(DATA), encoding="utf-8")
-    return path
-
-
-@contextmanager
-def opened(browser: Any, path: Path, fragment: str = "", *, width: int = 1280, **options: Any) -> Iterator[Opened]:
-    context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-    context.set_default_timeout(PATIENCE)
-    found = Opened(context.new_page())
-    found.page.goto(path.as_uri() + fragment)
-    found.page.wait_for_selector("#explore-app[data-drawn=yes]")
-    yield found
-    context.close()
-
-
-@pytest.fixture(scope="module")
-def shared(browser: Any, file: Path) -> Iterator[Opened]:
-    with opened(browser, file) as found:
-        yield found
-
-
-@pytest.fixture
-def explorer(shared: Opened) -> Opened:
-    shared.reset()
-    return shared
-
-
-def shown_neighbours(found: Opened, side: str) -> list[list[str]]:
-    rows = found.page.locator(f".explore-near[data-side={side}] tbody tr")
-    return [row.locator("th, td").all_inner_texts() for row in rows.all()]
-
-
-def names_of(kind: str, items: Any) -> list[str]:
-    names: list[str] = DATA[kind]["names"]
-    return [names[int(i)] for i in items]
-
-
-def written(cosine: float) -> str:
-    """A cosine as the page rounds it."""
-    return f"{round(cosine, 2) + 0.0:.2f}".replace("-", "\N{MINUS SIGN}")
+STEP = 2_000
+"""Milliseconds in which the slider moves by one computed point or more, and does not come to the end of its path."""
 
 
 # ---- search ---------------------------------------------------------------------------------------------------------
@@ -307,15 +184,17 @@ def test_the_prediction_of_a_model_is_shown_until_the_slider_is_moved(browser: A
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_play_moves_along_the_path_and_pauses(browser: Any, file: Path, motion: str) -> None:
     with opened(browser, file, "#explore?at=0", reduced_motion=motion) as found:
+        found.page.clock.install()
         found.page.click("[data-do=play]")
-        found.wait("window.tokengeomExplore.state().position > 0.1")
+        found.page.clock.run_for(STEP)
         assert found.page.locator("[data-do=play]").inner_text() == "Pause"
         found.page.click("[data-do=play]")
         stopped = found.state()["position"]
         assert found.page.locator("[data-do=play]").inner_text() == "Play"
+        assert 0.1 < stopped < 4
         if motion == "reduce":
             assert stopped == int(stopped)
-        found.page.wait_for_timeout(100)
+        found.page.clock.run_for(10 * STEP)
         assert found.state()["position"] == stopped
 
 
@@ -351,238 +230,25 @@ def test_other_anchors_still_work_and_unknown_names_are_reported(browser: Any, f
         assert found.messages == []
 
 
-# ---- keyboard -------------------------------------------------------------------------------------------------------
-def test_everything_is_reached_and_used_by_keyboard(browser: Any, file: Path) -> None:
+def test_a_late_write_of_the_address_does_not_undo_a_navigation(browser: Any, file: Path) -> None:
+    at = "document.getElementById('explore-link').getAttribute('href').includes('at=')"
+    slide = "range.value = 1; range.dispatchEvent(new Event('input'));"
     with opened(browser, file, "#explore") as found:
-        keys = found.page.keyboard
-        found.page.focus("#theme-switch")
-        keys.press("Tab")
-        assert found.ask("document.activeElement.id") == "explore-query"
-        keys.type("king")
-        keys.press("Enter")
-        seen = set()
-        for _ in range(60):
-            keys.press("Tab")
-            seen.add(found.ask("(one => one.id || one.dataset.do || one.name || 'name')(document.activeElement)"))
-        assert {
-            "largest",
-            "csv",
-            "reset",
-            "explore-link",
-            "explore-map",
-            "turn",
-            "closer",
-            "play",
-            "explore-at",
-            "explore-panel",
-        } <= seen
-        assert {"explore-mode", "explore-heat", "explore-tokens", "explore-contexts", "explore-concept", "name"} <= seen
-        found.page.focus("[data-do=turn]")
-        keys.press("Enter")
-        found.page.focus("#explore-map")
-        keys.press("Shift+Tab")
-        keys.press("Tab")
-        assert found.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        yaw = found.state()["view"]["yaw"]
-        keys.press("ArrowRight")
-        keys.press("+")
-        view = found.state()["view"]
-        assert view["yaw"] > yaw
-        assert view["zoom"] > 1
-        found.page.focus("#explore-at")
-        before = found.state()["position"]
-        keys.press("ArrowLeft")
-        assert found.state()["position"] == before - 1, "from one computed point to the next"
-        keys.press("Shift+ArrowRight")
-        assert found.state()["position"] == pytest.approx(before - 0.9)
-        assert found.messages == []
+        found.ask(f"(range => {{ {slide} location.hash = '#summary'; }})(document.getElementById('explore-at'))")
+        found.wait(at)
+        assert found.ask("location.hash") == "#summary"
+        found.slide(2)
+        found.wait("location.hash.includes('at=2')")
 
 
-def test_the_wheel_scrolls_the_page_until_the_map_has_the_focus(explorer: Opened) -> None:
-    explorer.page.locator("#explore-map").scroll_into_view_if_needed()
-    explorer.page.locator("#explore-map").hover()
-    explorer.page.mouse.wheel(0, -50)
-    assert explorer.state()["view"]["zoom"] == 1
-    explorer.page.focus("#explore-map")
-    explorer.page.locator("#explore-map").hover()
-    explorer.page.mouse.wheel(0, -200)
-    explorer.wait("window.tokengeomExplore.state().view.zoom > 1.2")
-
-
-# ---- saving ---------------------------------------------------------------------------------------------------------
-def saved(found: Opened) -> list[list[str]]:
-    with found.page.expect_download() as download:
-        found.page.click("[data-do=csv]")
-    return list(csv.reader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"), newline="")))
-
-
-def test_the_selected_item_is_saved_with_its_neighbours(explorer: Opened) -> None:
-    item = SPECIAL.index('say "hi", you')
-    explorer.select(SPECIAL[item])
-    head, *rows = saved(explorer)
-    model = DATA["models"][0]
-    part, measured = (DATA["sources"][k]["tokens"] for k in (model["predicted"], model["source"]))
-    near = read(part["neighbours"])[item]
-    assert head[:3] == ["item", "kind", "neighbour"]
-    assert {row[0] for row in rows} == {'say "hi", you'}
-    assert [row[2] for row in rows if row[3]] == names_of("tokens", near)
-    assert [float(row[5]) for row in rows if row[3]] == pytest.approx(list(read(part["cosines"])[item]))
-    assert [float(row[6]) for row in rows if row[3]] == pytest.approx(list(read(model["tokens"]["at_predicted"])[item]))
-    assert {row[2] for row in rows if row[4]} == set(names_of("tokens", read(measured["neighbours"])[item]))
-
-
-def test_without_a_selection_the_visible_items_are_saved(explorer: Opened) -> None:
-    explorer.page.uncheck("#explore-contexts")
-    head, *rows = saved(explorer)
-    assert [row[0] for row in rows] == DATA["tokens"]["names"]
-    places = read(DATA["sources"][DATA["models"][0]["source"]]["tokens"]["places"])
-    at = head.index("measured axis 1")
-    np.testing.assert_allclose(np.array([row[at : at + 3] for row in rows], dtype=float), places, atol=1e-6)
-    wrong = read(DATA["models"][0]["tokens"]["disagreement"])
-    assert [float(row[-1]) for row in rows] == pytest.approx(list(wrong), abs=1e-6)
-
-
-# ---- a newcomer's walk ----------------------------------------------------------------------------------------------
-def test_a_newcomer_finds_neighbours_and_the_most_wrongly_placed_context_and_reads_why(
-    browser: Any, file: Path
-) -> None:
-    with opened(browser, file, "#explore") as found:
-        found.page.get_by_label("Find a token or a context").press_sequentially("queen")
-        found.page.get_by_role("option", name="queen token", exact=True).click()
-        nearest = found.page.get_by_role("table", name="Nearest in the model").get_by_role("button").first.inner_text()
-        source = DATA["sources"][DATA["models"][0]["source"]]
-        assert nearest == names_of("tokens", read(source["tokens"]["neighbours"])[2])[0]
-        found.page.get_by_role("button", name="Largest disagreements").click()
-        found.page.get_by_role("table", name="Contexts").get_by_role("button").first.click()
-        worst = int(np.argmax(read(DATA["models"][0]["contexts"]["disagreement"])))
-        assert found.page.locator("#explore-panel h3 bdi").inner_text() == DATA["contexts"]["names"][worst]
-        why = found.page.locator(".explore-why").inner_text()
-        assert "rank 1 of 60 contexts" in why
-        pairs = read(DATA["models"][0]["contexts"]["worst"])[worst]
-        assert all(name in why for name in names_of("contexts", pairs))
-        assert "next token" in why
-        assert "The model has" in why
-        assert found.messages == []
-
-
-def test_reasons_follow_from_supports_loss_and_frequency(browser: Any, tmp_path: Path) -> None:
-    data = explorer_data(20, 20, 3, 1)
-    losses = np.full(20, 0.01)
-    losses[19] = 0.52
-    data["sources"][3]["loss"] = pack(losses, "float32")
-    starts = np.arange(21) * 4
-    rows = [[k % 20, (k + 1) % 20, (k + 2) % 20, (k + 3) % 20] for k in range(20)]
-    data["follows"] |= {"starts": pack(starts, "uint32"), "tokens": pack(np.ravel(rows), "uint16")}
-    data["follows"] |= {"shares": pack(np.full(80, 0.25), "uint16", 1 / 65535), "counts": None}
-    data["contexts"] |= {"group": pack(np.arange(20), "int32"), "supports": pack(np.full(20, 4), "uint16")}
-    part = data["models"][0]["contexts"]
-    items, predicted, measured = read(part["worst"]), read(part["worst_predicted"]), read(part["worst_measured"])
-    items[19], predicted[19], measured[19] = [18, 5, 17], [0.9, 0.0, 0.1], [0.1, 0.8, 0.6]
-    part |= {"worst": pack(items, "uint16"), "worst_predicted": pack(predicted, "int16", 1e-4)}
-    part["worst_measured"] = pack(measured, "int16", 1e-4)
-    path = tmp_path / "reasons.html"
-    path.write_text(page_of(data), encoding="utf-8")
-    with opened(browser, path) as found:
-        found.select(data["contexts"]["names"][19])
-        why = found.page.locator(".explore-why").inner_text()
-        assert "3 of its 4 next tokens also follow the other, so the prediction places them close" in why
-        assert "no next token is shared" in why
-        assert "The model has not fully learned this context yet: 0.52 nats" in why
-        assert "median of all contexts 0.01 nats" in why
-        assert "It is rare" in why
-
-
-# ---- safety, size, degenerate data ----------------------------------------------------------------------------------
-def test_names_never_become_markup(explorer: Opened) -> None:
-    for name in SPECIAL:
-        if name.strip():
-            explorer.search(name)
-            explorer.select(name)
-    explorer.page.click("[data-do=largest]")
-    assert explorer.ask("document.querySelectorAll('#explore-app script, #explore-app img').length") == 0
-    assert explorer.messages == []
-    assert {url.split(":", 1)[0] for url in explorer.requests} <= {"file", "blob"}
-
-
-@pytest.mark.parametrize(
-    ("sizes", "sentence"),
-    [
-        ((1, 0, 1, 0), "No model is on this page"),
-        ((3, 2, 1, 1), "Nothing is selected"),
-        ((2, 1, 2, 0), "No model is on this page"),
-    ],
-)
-def test_small_data_raise_no_error(browser: Any, tmp_path: Path, sizes: tuple[int, ...], sentence: str) -> None:
-    path = tmp_path / "small.html"
-    data = explorer_data(*sizes)
-    for source in data["sources"]:
-        source["loss"] = None
-    path.write_text(page_of(data), encoding="utf-8")
-    with opened(browser, path) as found:
-        assert sentence in found.text("panel")
-        assert found.page.locator(".explore-slider").is_visible() is (sizes[2] > 1)
-        assert found.page.locator("[name=explore-mode]").first.is_visible() is (sizes[3] > 0)
-        found.select("king")
-        assert len(shown_neighbours(found, "predicted")) == sizes[0] - 1
-        if sizes[1]:
-            found.select("after king")
-        found.page.click("[data-do=turn]")
-        saved(found)
-        assert found.messages == []
-
-
-def test_a_model_without_a_prediction_is_not_called_one(browser: Any, tmp_path: Path) -> None:
-    path = tmp_path / "model.html"
-    data = explorer_data(6, 6, 1, 1)
-    data |= {"sources": data["sources"][1:], "path": [], "models": []}
-    path.write_text(page_of(data), encoding="utf-8")
-    with opened(browser, path) as found:
-        assert "No prediction is on this page" in found.text("panel")
-        found.select("king")
-        assert "in the prediction" not in found.text("panel")
-        assert "Nearest in the model" in found.text("panel")
-        assert found.messages == []
-
-
-def test_a_phone_never_scrolls_sideways_and_the_theme_reaches_the_map(browser: Any, file: Path) -> None:
-    corner = "[...document.getElementById('explore-map').getContext('2d').getImageData(12, 4, 60, 18).data]"
-    with opened(browser, file, "#explore?context=after+king", width=PHONE, color_scheme="dark") as found:
-        assert found.ask("document.documentElement.scrollWidth") <= PHONE
-        rights = "[...document.querySelectorAll('#explore *')].map(e => e.getBoundingClientRect().right)"
-        assert max(found.ask(rights)) <= PHONE
-        dark = max(found.ask(corner)[0::4])
-        found.page.click("#theme-switch")
-        found.page.click("#theme-switch")
-        assert found.messages == []
-        light = max(found.ask(corner)[0::4])
-        assert dark > 200 > 100 > light
-
-
-def test_print_shows_the_pictures_and_the_panel(browser: Any, file: Path) -> None:
-    with opened(browser, file, "#explore?token=king", color_scheme="dark") as found:
-        found.page.emulate_media(media="print", color_scheme="dark")
-        for name, seen in (("map", True), ("panel", True), ("heat-predicted", True), ("query", False), ("at", False)):
-            assert found.page.locator(f"#explore-{name}").is_visible() is seen
-        found.wait(
-            "Math.max(...[...document.getElementById('explore-map').getContext('2d').getImageData(12, 4, 60, 18).data]"
-            ".filter((_, k) => k % 4 === 0)) < 100"
-        )
-        assert found.ask("getComputedStyle(document.getElementById('explore-panel')).maxHeight") == "none"
-
-
-def test_answers_come_quickly_with_thousands_of_items(browser: Any, tmp_path: Path, record_property: Any) -> None:
-    path = tmp_path / "large.html"
-    path.write_text(page_of(large_data()), encoding="utf-8")
-    with opened(browser, path, "#explore") as found:
-        found.page.locator("#explore-map").scroll_into_view_if_needed()
-        answers, draws = [], []
-        for k in range(5):
-            found.ask("document.querySelector('#explore-panel').replaceChildren()")
-            found.select(f"token{20 + k}")
-            answers.append(float(found.page.locator("#explore-app").get_attribute("data-answer-ms")))
-            found.slide(0.3 + k)
-            draws.append(float(found.page.locator("#explore-app").get_attribute("data-draw-ms")))
-        assert found.messages == []
-    record_property("milliseconds", {"answer": float(np.median(answers)), "slider step": float(np.median(draws))})
-    assert np.median(answers) < 2_000
-    assert np.median(draws) < 2_000
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_a_slider_that_plays_leaves_a_reader_where_they_went(browser: Any, file: Path, motion: str) -> None:
+    with opened(browser, file, "#explore?at=0", reduced_motion=motion) as found:
+        found.page.clock.install()
+        found.page.click("[data-do=play]")
+        found.page.clock.run_for(STEP)
+        found.ask("location.hash = '#summary'")
+        found.page.clock.run_for(10 * STEP)
+        assert found.state()["position"] == 4, "it has come to the end of the path"
+        assert found.page.locator("#explore-link").get_attribute("href") == "#explore?at=4"
+        assert found.ask("location.hash") == "#summary"

@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from browser import NEEDS_BROWSER
+from browser import NEEDS_BROWSER, PATIENCE
 from page_cases import ATTACK, RUN, rendered, story_contents
 from tokengeom.core.numerics import cosines
 from tokengeom.page.render import SECTIONS
 
 pytestmark = NEEDS_BROWSER
 DRAWN = "html[data-plots=drawn]"
-PATIENCE = 60_000
 PHONE = 390
 DESK, TALLEST = 1440, 9_000
 """Width of a desktop's window, and what the page may be tall in it, without the explorer and with folds closed."""
@@ -54,13 +53,14 @@ def opened(
     browser: Any, path: Path, *, width: int = 1280, scheme: str = "light", until: str = DRAWN
 ) -> Iterator[Opened]:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE)
     found = Opened(context.new_page())
     found.page.on("request", lambda request: found.requests.append(request.url))
     found.page.on("console", lambda said: found.messages.append(f"{said.type}: {said.text}"))
     found.page.on("pageerror", lambda error: found.messages.append(f"error: {error}"))
     found.page.on("dialog", lambda dialog: found.messages.append(f"dialog: {dialog.message}"))
     found.page.goto(path.as_uri())
-    found.page.wait_for_selector(until, timeout=PATIENCE)
+    found.page.wait_for_selector(until)
     yield found
     context.close()
 
@@ -98,10 +98,10 @@ def hover_over_cell(found: Opened, figure: str, row: int, column: int) -> str:
 
 def read_label(found: Opened, plot: Any) -> str:
     label = plot.locator(".hoverlayer .hovertext")
-    label.first.wait_for(timeout=PATIENCE)
+    label.first.wait_for()
     text = " ".join(label.all_text_contents())
     found.page.mouse.move(1, 1)
-    label.first.wait_for(state="detached", timeout=PATIENCE)
+    label.first.wait_for(state="detached")
     return text
 
 
@@ -124,7 +124,7 @@ def test_every_plot_is_drawn_once_it_is_unfolded(stories: Opened) -> None:
     assert stories.ask(f"{empty}.filter(p => !{folded}(p)).map(p => p.id)") == []
     assert stories.ask(f"{inside}.filter(p => !{folded}(p)).length") > 5
     with unfolded(stories):
-        stories.page.wait_for_function(f"{empty}.length === 0", timeout=PATIENCE)
+        stories.page.wait_for_function(f"{empty}.length === 0")
         assert stories.ask(f"{inside}.every(p => p.querySelector('.main-svg').clientWidth === p.clientWidth)")
 
 
@@ -213,7 +213,7 @@ def test_a_dark_page_is_dark_and_the_switch_turns_it_light(phone: Opened) -> Non
     assert luminance(phone, ground) < 0.2
     assert luminance(phone, label) > 0.7
     phone.page.locator("#theme-switch").click()
-    phone.page.wait_for_function(f"{label} === 'rgb(34, 34, 34)'", timeout=PATIENCE)
+    phone.page.wait_for_function(f"{label} === 'rgb(34, 34, 34)'")
     assert luminance(phone, ground) > 0.9
     assert phone.messages == []
 

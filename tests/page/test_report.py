@@ -15,7 +15,7 @@ import pytest
 
 import tokengeom as tg
 from forging import forge_report
-from pipeline_cases import QUICK, plain_page, quick, results_of, write_text
+from pipeline_cases import QUICK, plain_page, quick, results_of
 from tokengeom import Run, verify
 from tokengeom.core.errors import InputError, MissingExtraError
 from tokengeom.page.cache import key_of, require_place
@@ -29,18 +29,6 @@ OPTIONS = {name: value for name, value in QUICK.items() if name in ("steps", "di
 @pytest.fixture(autouse=True)
 def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
     plain_page(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text(tmp_path_factory.mktemp("text") / "stories.txt")
-
-
-@pytest.fixture(scope="module")
-def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    with pytest.MonkeyPatch.context() as patch:
-        plain_page(patch)
-        return quick(text, tmp_path_factory.mktemp("finished") / "page.html")
 
 
 @pytest.fixture

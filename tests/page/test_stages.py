@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import tokengeom as tg
-from pipeline_cases import QUICK, plain_page, write_text
+from code_that_runs import code_that_runs, files_of
+from pipeline_cases import plain_page, quick
 from tiny_models import ROWS, build, fit_head, save, sentences
 from tokengeom.page import cache, executor
 from tokengeom.page.executor import Executor, Stage
-from tokengeom.page.report import report
+from tokengeom.page.report import Report, report
 from tokengeom.results.contract import AbstractResult
 
-SOURCE = Path(tg.__file__).parent
+
+def named_in_keys(file: Path) -> str:
+    """What a stage names for a file of the package: its package, or the module itself where that is of the page."""
+    package, *rest = file.with_suffix("").parts
+    return f"page.{rest[0]}" if package == "page" else package
 
 
 @pytest.fixture(autouse=True)
@@ -32,21 +35,9 @@ def undeclared(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     missing: dict[str, set[str]] = {}
 
     def traced(self: Executor, stage: Stage) -> AbstractResult | None:
-        ran: set[str] = set()
-
-        def record(frame: FrameType, event: str, argument: object) -> None:
-            file = Path(frame.f_code.co_filename)
-            if event == "call" and file.is_relative_to(SOURCE) and frame.f_code.co_name != "<module>":
-                package, *rest = file.relative_to(SOURCE).with_suffix("").parts
-                ran.add(f"page.{rest[0]}" if package == "page" else package)
-
-        previous = sys.getprofile()
-        sys.setprofile(record)
-        try:
+        with code_that_runs() as ran:
             result = stage.make(self)
-        finally:
-            sys.setprofile(previous)
-        missing[stage.name] = ran - set(stage.code)
+        missing[stage.name] = set(map(named_in_keys, files_of(ran))) - set(stage.code)
         return result
 
     monkeypatch.setattr(Executor, "_make", traced)
@@ -55,10 +46,9 @@ def undeclared(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("transformer", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_stage_names_all_code_that_runs_in_it(
-    tmp_path: Path, undeclared: dict[str, set[str]], transformer: bool
+    text: Path, tmp_path: Path, undeclared: dict[str, set[str]], transformer: bool
 ) -> None:
-    settings = {**QUICK, "transformer": transformer, "steps": 12, "seeds": 1}
-    report(write_text(tmp_path / "text.txt"), tmp_path / "page.html", **settings)
+    quick(text, tmp_path / "page.html", transformer=transformer, steps=12, seeds=1)
     assert {"choice", "statistics", "run-ufm", "rivals-ufm"} <= set(undeclared)
     assert {name: packages for name, packages in undeclared.items() if packages} == {}
 
@@ -71,26 +61,18 @@ def test_a_stage_of_a_model_names_all_code_that_runs_in_it(tmp_path: Path, undec
     assert {name: packages for name, packages in undeclared.items() if packages} == {}
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        plain_page(patch)
-        return report(write_text(folder / "text.txt"), folder / "page.html", **{**QUICK, "seeds": 1}).page
-
-
 @pytest.mark.parametrize(
     ("changed", "made_again"), [("comparison", "comparison-ufm"), ("theory", "prediction"), ("figures", None)]
 )
 def test_a_change_of_code_makes_what_depends_on_it_again(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, made_again: str | None
+    text: Path, finished: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, made_again: str | None
 ) -> None:
-    shutil.copytree(finished.parent, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(finished.page.parent, tmp_path, dirs_exist_ok=True)
 
     def code_hash(names: tuple[str, ...] = ()) -> Any:
         return 64 * "0" if changed in names else cache.code_hash(names)
 
     monkeypatch.setattr(executor, "code_hash", code_hash)
-    made = report(tmp_path / "text.txt", tmp_path / "page.html", **{**QUICK, "seeds": 1}).made
+    made = quick(text, tmp_path / "page.html").made
     assert made_again in made if made_again else made == ()
     assert "statistics" not in made

@@ -19,7 +19,7 @@ import tiny_models
 import tokengeom as tg
 from forging import forge
 from html_reader import read
-from pipeline_cases import plain_page, quick, write_text
+from pipeline_cases import plain_page, results_of
 from study_cases import run_study
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.compare_texts import compare_texts
@@ -27,6 +27,7 @@ from tokengeom.comparison.model_states import ModelStates
 from tokengeom.core.errors import InputError, MissingExtraError
 from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.read_model import ReadModel
+from tokengeom.page.report import Report
 from tokengeom.results.contract import (
     ALONE,
     SAME,
@@ -61,13 +62,11 @@ def plain_pages() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def samples(folder: Path) -> Samples:
+def samples(folder: Path, finished: Report) -> Samples:
     """One result of each kind."""
     counts = np.array([[3, 1, 0, 0, 1], [2, 0, 4, 0, 1], [0, 5, 1, 0, 0], [0, 0, 0, 7, 0], [1, 0, 0, 1, 2]])
     stats = tg.NextTokenStatistics.from_counts(counts)
     prediction, run = tg.predict(stats), tg.train(stats, "ufm", dim=5, steps=30)
-    report = quick(write_text(folder / "stories.txt"), folder / "page.html")
-    assert report.results is not None
     return {
         "statistics": stats,
         "pairs": count_pairs(["a b a b c", "b c a a b"], folder / "counted", context=1),
@@ -83,8 +82,8 @@ def samples(folder: Path) -> Samples:
         "checkpoints": (curve := checkpoint_curve(folder)),
         "model": model_that_was_read(curve),
         "findings": run_study("linear-2d", steps=50),
-        "choice": Choice.load(report.results / "choice"),
-        "report": report,
+        "choice": Choice.load(results_of(finished) / "choice"),
+        "report": finished,
     }
 
 

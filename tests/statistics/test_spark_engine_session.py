@@ -27,6 +27,7 @@ from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine
 from tokengeom.statistics.spark_engine import _check_answers, _reason, executors, mebibytes
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
+from waiting import PATIENCE
 
 # Starting a cluster takes half a minute; test_spark_engine runs on a local master in every suite.
 pytestmark = [*NEEDS_SPARK, pytest.mark.slow]
@@ -156,7 +157,7 @@ def _count_in_a_new_process(*arguments: str, before: str = "pass", **environment
     """What a terminal shows, all output of Java included; the process must end by itself."""
     program = f"from tokengeom.statistics import spark_engine; {before}; from tokengeom.cli import main; main()"
     command = [sys.executable, "-c", program, "count", "--engine", "spark", *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=240, env=os.environ | environment)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=os.environ | environment)
     return Done(run.returncode, run.stdout, run.stderr)
 
 

@@ -74,9 +74,9 @@ def test_a_small_norm_has_the_direction_of_the_first_step_of_gradient_descent() 
 def test_the_papers_setting_reaches_the_direction_within_seconds(seed: int) -> None:
     data = overparameterised(seed)
     prediction = predict_linear(data, data.H)
-    began = time.perf_counter()
+    began = time.process_time()
     path = norm_path(prediction, np.geomspace(10, 1e4, 10))
-    assert time.perf_counter() - began < 30
+    assert time.process_time() - began < 30
     cosine = path.column("cosine_direction")
     assert cosine[-1] >= 0.9999
     assert np.all(np.diff(cosine) > 0)

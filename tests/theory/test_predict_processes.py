@@ -23,6 +23,7 @@ from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.verification.verify import verify
+from waiting import PATIENCE
 
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 Found = dict[str, Float]
@@ -43,7 +44,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     process_cases.statistics("odd").save(folder / "stats")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(process_cases.__file__).parent)}
     command = [*LAUNCHER, process_cases.__file__, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return Launched(folder, [dict(np.load(folder / f"{rank}.npz")) for rank in range(2)], done.stdout.splitlines())
 

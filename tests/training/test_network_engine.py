@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from tokengeom.training import Run, SoftLabels, Steps, TrainingSettings, train
 from tokengeom.training.optimizers.spectral import Spectral
 from tokengeom.training.train import build_network
 from tokengeom.verification.verify import verify
+from waiting import wait_until
 
 NAMES = member_names("tokengeom.models.networks")
 TINY: dict[str, Any] = {"dim": 16, "layers": 1, "seed": 5}
@@ -123,11 +123,7 @@ train(small_stories(), "lstm", dim=8, layers=1, batch=8, steps=10**9, rate_sched
 
 def test_a_killed_network_continues_from_its_last_snapshot_to_the_same_end(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parents[1])])
-    limit = time.monotonic() + 120
-    while max((path.name for path in tmp_path.glob("step-*")), default="") < "step-000000000020":
-        assert child.poll() is None
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    wait_until(lambda: max((path.name for path in tmp_path.glob("step-*")), default="") >= "step-000000000020", child)
     child.kill()
     child.wait()
     steps = Run.load(tmp_path).steps + 10

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import train, train_many
 from tokengeom.verification.verify import verify
 from training_problems import random_statistics
+from waiting import PATIENCE, wait_until
 
 STEPS = 60
 EMBEDDINGS = np.random.default_rng(1).standard_normal((5, 9))
@@ -107,18 +107,12 @@ def test_a_signal_saves_the_run_and_says_how_to_continue(tmp_path: Path, sent: s
     random_statistics(0).save(tmp_path / "stats")
     options = ["--model", "ufm", "--dim", "4", "--learning-rate", "1e-4", "--out", str(tmp_path / "run")]
     command = [sys.executable, "-m", "tokengeom", "train", str(tmp_path / "stats"), *options]
-    # A shell starts background jobs with SIGINT ignored, which children inherit.
-    child = subprocess.Popen(
-        [*command, "--steps", "1000000000"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    endless = [*command, "--steps", "1000000000"]
+    child = subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
     assert "Training" in child.stderr.readline(), "the estimate is printed once training has begun"
     child.send_signal(sent)
-    _, stderr = child.communicate(timeout=60)
+    _, stderr = child.communicate(timeout=PATIENCE)
     assert (child.returncode, "Traceback" in stderr) == (130, False), stderr
     assert "run the same command with --resume" in stderr
     kept = Run.load(tmp_path / "run")
@@ -159,11 +153,7 @@ train(random_statistics(0), "ufm", dim=4, optimizer="adam", batch=3, steps=10**9
 def test_a_killed_run_loses_at_most_one_interval(tmp_path: Path) -> None:
     tests = str(Path(__file__).parents[1])
     child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), tests])
-    limit = time.monotonic() + 60
-    while len(seen := {path.name for path in tmp_path.glob("step-*")}) < 1 or max(seen) < "step-000000001000":
-        assert child.poll() is None
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    wait_until(lambda: max((path.name for path in tmp_path.glob("step-*")), default="") >= "step-000000001000", child)
     child.kill()
     child.wait()
     kept = Run.load(tmp_path)

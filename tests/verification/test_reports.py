@@ -30,14 +30,6 @@ from tokengeom.verification import reports
 from tokengeom.verification.verify import Verification, verify
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        plain_page(patch)
-        return quick(write_text(folder / "stories.txt"), folder / "page.html")
-
-
 @pytest.fixture
 def results(finished: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the results, with the page beside them."""

@@ -5,8 +5,8 @@ everything; a rule for matrices gets each parameter in its own shape (a vector a
 of the loss by the logits is computed explicitly, ``(softmax(L) - P) diag(pi)``, and propagated back from there.
 
 ``torchrun --nproc-per-node 4 -m tokengeom train STATS --model transformer --device cuda`` trains one network in four
-processes, one per GPU. Each process takes a part of the contexts (or of a batch), PyTorch's DistributedDataParallel
-averages the gradients, and only the first process writes files and prints.
+processes, one per GPU. Each process takes a part of the contexts (or of a batch), their gradients
+are added up, and only the first process writes files and prints.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ class NetworkEngine(AbstractEngine):
         self._mixed = precision == "bfloat16"
         self._dtype = torch.float32 if self._mixed else getattr(torch, precision)
         self._model, self._optimizer = model, optimizer
-        # Processes average their gradients, while the loss is a sum over all of them.
-        self._scale = scale * self.processes.world
+        self._scale = scale
         model.decoder.to(device=self._device, dtype=self._dtype).train()
         if compiled:
             _require_compiler(self._device.type)
@@ -72,11 +71,12 @@ class NetworkEngine(AbstractEngine):
         self._place_labels(labels)
         # One forward pass and a backward pass of twice the work: three multiplications per parameter and token.
         self._work = 3.0 * self._theta.numel() * model.inputs.rows.size
-        alone = self.processes.world == 1
-        self._forward = model.decoder if alone else torch.nn.parallel.DistributedDataParallel(model.decoder)
+        self._alone = self.processes.world == 1
+        if not self._alone:
+            torch.distributed.broadcast(self._theta, 0)
         self._random = _RandomState(torch, self._device, seed + self.processes.rank)
         dropout = model.shape.attention_dropout > 0
-        capture = self._device.type == "cuda" and optimizer.capturable and alone and not dropout
+        capture = self._device.type == "cuda" and optimizer.capturable and self._alone and not dropout
         changed = [self._flat(name) for name in _BUFFERS]
         self._graph = StepGraph(torch, self._device, self._step, changed) if capture else None
 
@@ -159,9 +159,8 @@ class NetworkEngine(AbstractEngine):
         """One step: compute the gradients of all parameters, then apply the rule."""
         self._gradient.zero_()
         if drawn is None:
-            for number, (which, weight, flat, share) in enumerate(self._parts, 1):
-                with self._averaged(number == len(self._parts)):
-                    self._propagate(which, lambda q, w=weight, f=flat, s=share: _minus_target(q.mul_(w), f, s))
+            for which, weight, flat, share in self._parts:
+                self._propagate(which, lambda q, w=weight, f=flat, s=share: _minus_target(q.mul_(w), f, s))
         else:
             token = self._token[drawn].unsqueeze(1)
             share = self._scale / (drawn.shape[0] * self.processes.world)
@@ -169,20 +168,20 @@ class NetworkEngine(AbstractEngine):
                 self._context[drawn],
                 lambda q: q.scatter_add_(1, token, q.new_full(token.shape, -1.0)).mul_(share),
             )
+        if not self._alone:
+            # One sum of the flat buffer, on this thread. A DistributedDataParallel would keep threads of its group
+            # until the interpreter ends, which now and then aborts the process.
+            self._torch.distributed.all_reduce(self._gradient)
         if not self._optimizer.decoupled:
             self._gradient.add_(c[0] * self._theta)
         self._update(c)
-
-    def _averaged(self, last: bool) -> Any:
-        """A context in which gradients add up over portions, and are averaged over processes with the last portion."""
-        return nullcontext() if last or self.processes.world == 1 else self._forward.no_sync()
 
     def _propagate(self, which: Any, gradient_of: Any) -> None:
         """Run the chosen contexts and propagate ``gradient_of(softmax(L))`` back to the parameters."""
         torch = self._torch
         mixed = torch.autocast(self._device.type, torch.bfloat16) if self._mixed else nullcontext()
         with mixed:
-            logits = self._forward(which)
+            logits = self._model.decoder(which)
         with torch.no_grad():
             gradient = gradient_of(torch.softmax(logits, 1))
         logits.backward(gradient)

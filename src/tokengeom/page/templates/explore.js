@@ -464,6 +464,7 @@
   function play() {
     const from = position() >= last ? 0 : position(),
       start = performance.now();
+    slide(from);
     playing = {};
     playButton.textContent = "Pause";
     playButton.setAttribute("aria-pressed", "true");
@@ -478,7 +479,6 @@
       if (position() >= last) stop();
       else playing.timer = setTimeout(leap, Math.max(DURATION / last, 400));
     };
-    slide(from);
     if (calm.matches) playing.timer = setTimeout(leap, Math.max(DURATION / last, 400));
     else playing.frame = requestAnimationFrame(glide);
   }
@@ -568,14 +568,20 @@
   }
 
   // ---- link to the present view ------------------------------------------------------------------------------------
-  let later = 0;
+  let later = 0,
+    address = location.hash;
+  // The address is written late, since browsers limit how often; a reader who has gone elsewhere by then stays there.
   function writeLink() {
+    // While it plays, the slider moves without the reader: the address at the start counts.
+    if (!playing) address = location.hash;
     clearTimeout(later);
     later = setTimeout(() => {
       written = exploreLink.fragment(data, state, defaults());
       get("link").setAttribute("href", written);
+      if (location.hash !== address) return;
       if (location.hash !== written && (written !== START || location.hash.startsWith(START)))
         history.replaceState(history.state, "", written);
+      address = location.hash;
     }, 200);
   }
   function readLink(hash) {
