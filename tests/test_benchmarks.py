@@ -23,6 +23,7 @@ KEPT = rows.read(rows.KEPT)
 QUICK = {
     "checkpoint": {"one context at a time, without proof or intervals"},
     "counting": {"Polars group_by", "pandas groupby", "nltk.lm NgramCounter"},
+    "gamma2_at_loss": {"cvxpy + SCS, semidefinite", "tokengeom, nuclear norm"},
     "linear_svm": {"cvxpy + Clarabel", "cvxpy + OSQP"},
     "linear_training": {"plain PyTorch loop"},
     "margin_norms": {"cvxpy + Clarabel"},
