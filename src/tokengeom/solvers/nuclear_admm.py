@@ -5,7 +5,7 @@
 where C is the set of (scaled) logits with equal in-support entries and margins >= 1, V' x g. The loop is that of
 ``splitting``.
 
-Start: ``S~`` with dual ``U V^T`` and ``rho = 0.7 / rms(s)``, already optimal when the proxy is exact. Every ``Z`` is
+Start: ``S~`` with dual ``U V^T`` and ``rho = 0.5 / rms(s)``, already optimal when the proxy is exact. Every ``Z`` is
 feasible, and every ``G = rho (Z - w)`` satisfies all dual constraints except that on the spectral norm. So one
 nuclear norm and one spectral norm prove a gap.
 """
@@ -33,8 +33,8 @@ from tokengeom.solvers.splitting import (
 if TYPE_CHECKING:
     from tokengeom.problems.nuclear_svm import NuclearSVM
 
-START = 0.7
-"""Factor of the first rho: the rank of L_mm is below that of the proxy. Iterations hardly depend on it for text."""
+START = 0.5
+"""Factor of the first rho: the rank of L_mm is below that of the proxy."""
 AIM = 0.95
 """Share of the tolerance that a polished dual aims at: the certificate adds what rounding may have changed."""
 POLISHED = 0.8
