@@ -7,6 +7,8 @@ JOBS ?= 2
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 BIN := $(VENV)/bin
+# What a report imports, compiled once: uv does not, and where PYTHONDONTWRITEBYTECODE is set no process keeps it either.
+IMPORTED := tokengeom.page.render, torch._dynamo, numba, plotly, transformers.models.llama.modeling_llama
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 # What a user needs: the page and the networks, no Spark.
 RUN := $(VENV)/.installed-run
@@ -29,6 +31,7 @@ $(RUN): pyproject.toml studies/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(INSTALL) -e '.[report,networks]' -e ./studies
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import $(IMPORTED)'
 	touch $@
 
 $(STAMP): $(RUN)

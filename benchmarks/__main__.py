@@ -1,19 +1,21 @@
-"""``python -m benchmarks [--quick] [NAME...]``: run benchmarks by name; by default those with a peer, without a GPU.
+"""``python -m benchmarks [--quick] [--busy] [NAME...]``: run benchmarks by name; by default those with a peer, no GPU.
 
 Each benchmark is a process of its own, and every number is added to ``benchmarks/results`` as soon as it is measured.
-``--quick`` runs them at small sizes and keeps no rows. ``python -m benchmarks table`` writes the table and the plot of
-docs/benchmarks.md and the table of the README from the rows. ``python -m benchmarks.NAME --help`` lists the options of
-a benchmark that has some. Where tokengeom is not installed, set ``PYTHONPATH=src``.
+``--quick`` runs them at small sizes and keeps no rows. What was measured on a busy machine is not kept; with ``--busy``
+it is, marked as such, and stays out of the README and of the plot. ``python -m benchmarks table`` writes the table and
+the plot of docs/benchmarks.md and the table of the README from the rows. ``python -m benchmarks.NAME --help`` lists the
+options of a benchmark that has some. Where tokengeom is not installed, set ``PYTHONPATH=src``.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-HELPERS = {"__init__", "__main__", "harness", "rows", "table"}
+HELPERS = {"__init__", "__main__", "harness", "quiet", "rows", "table"}
 ON_REQUEST = {"estimates", "counting_at_scale"}
 """Benchmarks without a peer, which take long."""
 
@@ -21,7 +23,9 @@ ON_REQUEST = {"estimates", "counting_at_scale"}
 def main() -> None:
     """Run the named benchmarks."""
     known = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in HELPERS)
-    quick, names = "--quick" in sys.argv, [name for name in sys.argv[1:] if name != "--quick"]
+    quick, names = "--quick" in sys.argv, [name for name in sys.argv[1:] if name not in ("--quick", "--busy")]
+    if "--busy" in sys.argv:
+        os.environ["TOKENGEOM_BENCHMARK_BUSY"] = "1"
     if {"-h", "--help"} & set(names):
         print(f"{__doc__}\nBenchmarks: {', '.join(known)}.")
         return

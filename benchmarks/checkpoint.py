@@ -1,44 +1,55 @@
 """A checkpoint compared with a text: tokengeom against the script that one would write; ratio printed.
 
-    python -m benchmarks.checkpoint                   # 135M parameters, V = 49,152, 400 contexts, built-in stories
+    python -m benchmarks.checkpoint                   # two models, V of some 50,000, 400 contexts, built-in stories
     python -m benchmarks.checkpoint --contexts 4000 --text stories.txt --tokenizer gpt2-folder
-    python -m benchmarks.checkpoint --quick           # a tiny model, seconds
+    python -m benchmarks.checkpoint --model FOLDER --text stories.txt    # a model of your own
+    python -m benchmarks.checkpoint --quick           # tiny models, seconds
 
-The model has random weights, saved in bfloat16 in a temporary folder; its tokenizer has the words of the text and as
-many unused tokens as it takes, unless one is given. The script counts with a dictionary, runs the model on one context
-at a time in float32, and correlates cosines of the states with those of the centred supports. tokengeom counts,
-predicts L_mm with a proof, reads the model in batches as it is stored, measures its loss, and gives every number with
-an interval and floors. Each side is a process of its own; imports do not count. The time of forward passes is also
-printed alone: everything else is the overhead of a comparison.
+One model has 135M random weights, saved in bfloat16 in a temporary folder. Its loss is above that of a uniform guess,
+where nothing is predicted at the loss. So a second, small one is trained to a loss of a few nats, and kept among the
+data of benchmarks. Their tokenizer has the words of the text and as many unused tokens as it takes, unless one is
+given. ``--model`` and ``--text``, or TOKENGEOM_BENCHMARK_MODEL and TOKENGEOM_BENCHMARK_TEXT, name another model
+instead.
+
+The script counts with a dictionary, runs the model on one context at a time in float32, and correlates cosines of the
+states with those of the centred supports. tokengeom counts, predicts L_mm with a proof, reads the model in batches as
+it is stored, measures its loss, predicts at that loss, and gives every number with an interval and floors. Each side is
+a process of its own; imports do not count. The time without forward passes, which is the overhead of a comparison, is a
+job of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Benchmark, finish, measure_processes, side, stopwatch
+from benchmarks.harness import Benchmark, data_folder, finish, measure_processes, side, stopwatch
 
 CONTEXT = 4
-ROWS = 49_152
+ROWS, TRAINED_ROWS, QUICK_ROWS = 49_152, 50_257, 4_000
+"""Rows of the random model, of the trained one (those of GPT-2), and of both with ``--quick``."""
+LAYERS, WIDTH, HEADS, KEY_HEADS = 30, 576, 9, 3
+"""Sizes of the random model, 135M parameters."""
+SMALL = (2, 64, 4, 4)
+"""The same of the trained model, and of both with ``--quick``."""
+LOSS, MOST_STEPS, BATCH, LENGTH = 2.5, 600, 16, 32
+"""Training: the loss in nats at which it ends, the most steps, and texts per step with their tokens."""
 
 
-def make_model(folder: Path, text: Path, tokenizer: Path | None, quick: bool) -> None:
-    """Save a random Llama of 135M parameters (quick: a tiny one) and a tokenizer with its number of rows."""
+def make_tokenizer(folder: Path, text: Path, tokenizer: Path | None, rows: int) -> int:
+    """Save a tokenizer with ``rows`` tokens, or copy the given one; returns the rows of its model."""
     import tokenizers
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-    from transformers.utils.logging import disable_progress_bar
 
-    rows = 4_000 if quick else ROWS
     if tokenizer is None:
         words = tokenizers.pre_tokenizers.Whitespace().pre_tokenize_str(text.read_text(encoding="utf-8"))
         names = ["<unknown>", *dict.fromkeys(word for word, _ in words)][:rows]
@@ -51,20 +62,62 @@ def make_model(folder: Path, text: Path, tokenizer: Path | None, quick: bool) ->
         for path in tokenizer.iterdir():
             shutil.copy(path, folder / path.name)
         rows = max(rows, len(_tokenizer(folder)))
-    layers, width = (2, 64) if quick else (30, 576)
+    return rows
+
+
+def make_model(folder: Path, rows: int, sizes: tuple[int, int, int, int], ids: Sequence[int]) -> None:
+    """Save a Llama with random weights in bfloat16; where there are ids of a text, trained on them, in float32."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    layers, width, heads, key_heads = sizes
     config = LlamaConfig(
         vocab_size=rows,
         hidden_size=width,
         intermediate_size=width * 8 // 3,
         num_hidden_layers=layers,
-        num_attention_heads=width // 64 if not quick else 4,
-        num_key_value_heads=width // 192 if not quick else 4,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
         tie_word_embeddings=True,
         bos_token_id=0,
     )
     torch.manual_seed(0)
     disable_progress_bar()
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    model: Any = LlamaForCausalLM(config)
+    if ids:
+        print(f"training a model on {len(ids):,} tokens, once", flush=True)
+        train(model, np.asarray(ids))
+    (model if ids else model.to(torch.bfloat16)).save_pretrained(folder)
+
+
+def train(model: Any, ids: Any) -> None:
+    """Train on random parts of a text until the mean loss of ten steps is `LOSS`."""
+    import torch
+
+    rng, losses = np.random.default_rng(0), []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(MOST_STEPS):
+        places = rng.integers(0, len(ids) - LENGTH, BATCH)
+        batch = torch.tensor(np.stack([ids[place : place + LENGTH] for place in places]))
+        loss = model(batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        if step >= 10 and np.mean(losses[-10:]) <= LOSS:
+            break
+    print(f"  loss {np.mean(losses[-10:]):.2f} nats after {len(losses)} steps", flush=True)
+
+
+def encoded(folder: Path, text: str) -> list[int]:
+    """Token ids of a text."""
+    import tokenizers
+
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        return list(tokenizers.Tokenizer.from_file(str(path)).encode(text).ids)
+    return list(_tokenizer(folder)(text)["input_ids"])
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -75,16 +128,12 @@ def _tokenizer(folder: Path) -> Any:
 
 def by_script(folder: Path, text: Path, contexts: int, device: str) -> None:
     """What one would write: a dictionary of windows, one context at a time, NumPy."""
-    import tokenizers
+    import tokenizers  # noqa: F401
     import torch
     from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401 - imports do not count
 
     with stopwatch() as elapsed:
-        path = folder / "tokenizer.json"
-        if path.is_file():
-            ids = tokenizers.Tokenizer.from_file(str(path)).encode(text.read_text(encoding="utf-8")).ids
-        else:
-            ids = _tokenizer(folder)(text.read_text(encoding="utf-8"))["input_ids"]
+        ids = encoded(folder, text.read_text(encoding="utf-8"))
         counts: Counter[tuple[int, ...]] = Counter()
         followers: dict[tuple[int, ...], Counter[int]] = {}
         for place in range(len(ids) - CONTEXT):
@@ -139,41 +188,67 @@ def ours(folder: Path, text: Path, contexts: int, device: str) -> None:
         finish(elapsed(), [curve.points[0].m, round(1000 * forward[0])])
 
 
+def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: argparse.Namespace) -> None:
+    """Both sides with forward passes, and tokengeom without."""
+    sides = {one: side("benchmarks.checkpoint", one, folder, text, given.contexts, given.device) for one in SIDES}
+    measured = measure_processes(sides, given.repeats)
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+    repeats = "once" if given.repeats == 1 else f"median of {given.repeats}"
+    name, note = f"compare --model, {model}, {given.contexts:,} contexts", f"weights of {size:.0f} MB"
+    job = benchmark.job(f"{name}, with forward passes", repeats=repeats, note=note)
+    rest = benchmark.job(f"{name}, without forward passes", repeats=repeats, note=note)
+    for one, found in measured.items():
+        forward = found.answer[1] / 1000
+        about: dict[str, Any] = {"gigabytes": found.peak_gigabytes, "note": f"{forward:.1f} s in forward passes"}
+        if one == "tokengeom":
+            job.ours(found.seconds, **about)
+        else:
+            job.peer("one context at a time, without proof or intervals", found.seconds, **about)
+    own = measured["tokengeom"]
+    rest.ours(own.seconds - own.answer[1] / 1000)
+
+
+def trained_model(text: Path, quick: bool) -> Path:
+    """Folder of a small model that is trained on a text, kept among the data of benchmarks."""
+    rows = QUICK_ROWS if quick else TRAINED_ROWS
+    folder = data_folder() / f"trained-{rows}-{text.stat().st_size}"
+    if not (folder / "config.json").is_file():
+        with tempfile.TemporaryDirectory(dir=data_folder()) as name:
+            made = Path(name) / "model"
+            made.mkdir()
+            make_tokenizer(made, text, None, rows)
+            make_model(made, rows, SMALL, encoded(made, text.read_text(encoding="utf-8")))
+            made.rename(folder)
+    return folder
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contexts", type=int, default=400, help="number of contexts")
-    parser.add_argument("--text", type=Path, help="text; by default the built-in stories")
-    parser.add_argument("--tokenizer", type=Path, help="folder with a Hugging Face tokenizer")
+    parser.add_argument("--model", type=Path, default=os.environ.get("TOKENGEOM_BENCHMARK_MODEL"), help="model folder")
+    parser.add_argument("--text", type=Path, default=os.environ.get("TOKENGEOM_BENCHMARK_TEXT"), help="text file")
+    parser.add_argument("--tokenizer", type=Path, help="folder with a Hugging Face tokenizer, for the random model")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each side, which alternate")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--quick", action="store_true", help="a tiny model")
+    parser.add_argument("--quick", action="store_true", help="tiny models")
     given = parser.parse_args()
     packages = ("tokengeom", "numpy", "torch", "transformers")
-    benchmark = Benchmark("checkpoint", *packages, device=given.device, quick=given.quick)
     with tempfile.TemporaryDirectory() as name:
-        folder, text = Path(name) / "model", given.text or _stories(Path(name))
+        text = given.text or _stories(Path(name))
+        if given.model is not None:
+            benchmark = Benchmark("checkpoint", *packages, device=given.device, quick=given.quick)
+            measure(benchmark, given.model.resolve().name, given.model, text, given)
+            return
+        trained, folder = trained_model(text, given.quick), Path(name) / "model"
         folder.mkdir()
-        make_model(folder, text, given.tokenizer, given.quick)
-        arguments = (folder, text, given.contexts, given.device)
-        sides = {one: side("benchmarks.checkpoint", one, *arguments) for one in SIDES}
-        measured = measure_processes(sides, given.repeats)
-        size = (folder / "model.safetensors").stat().st_size / 1e6
-    repeats = "once" if given.repeats == 1 else f"median of {given.repeats}"
-    model = "a tiny model" if given.quick else f"135M random weights, V={ROWS:,}"
-    job = benchmark.job(
-        f"compare --model, {model}, {given.contexts:,} contexts, with forward passes",
-        repeats=repeats,
-        note=f"weights of {size:.0f} MB",
-    )
-    for one, found in measured.items():
-        forward = found.answer[1] / 1000
-        note = f"{forward:.1f} s in forward passes"
-        if one == "tokengeom":
-            job.ours(found.seconds, gigabytes=found.peak_gigabytes, note=note)
-        else:
-            name = "one context at a time, without proof or intervals"
-            job.peer(name, found.seconds, gigabytes=found.peak_gigabytes, note=note)
+        rows = make_tokenizer(folder, text, given.tokenizer, QUICK_ROWS if given.quick else ROWS)
+        make_model(folder, rows, SMALL if given.quick else (LAYERS, WIDTH, HEADS, KEY_HEADS), ())
+        benchmark = Benchmark("checkpoint", *packages, device=given.device, quick=given.quick)
+        names = {folder: "a tiny model" if given.quick else f"135M random weights, V={rows:,}"}
+        names[trained] = "a tiny trained model" if given.quick else f"a small trained model, V={TRAINED_ROWS:,}"
+        for made, model in names.items():
+            measure(benchmark, model, made, text, given)
 
 
 def _stories(folder: Path) -> Path:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from benchmarks import rows
+from benchmarks.quiet import Watch
 
 if TYPE_CHECKING:
     from tokengeom.training.objective import SoftLabels
@@ -40,16 +41,23 @@ class Benchmark:
         Module of the benchmark, and the packages whose versions matter.
     ``quick``
         Whether this is a run at small sizes, whose rows are kept only where TOKENGEOM_BENCHMARK_RESULTS says where.
+
+    Make it before the first measurement: the first look at the machine is then. Rows of a busy machine are not kept,
+    or, where TOKENGEOM_BENCHMARK_BUSY is set, kept with the reason.
     """
 
     def __init__(self, name: str, *packages: str, device: str = "cpu", quick: bool = False) -> None:
         self.name, self.kept = name, not quick or "TOKENGEOM_BENCHMARK_RESULTS" in os.environ
         self.machine, self.versions, self.commit = rows.machine(device), rows.versions(packages), rows.commit()
+        self.watch, self.keeps_busy = Watch(), bool(os.environ.get("TOKENGEOM_BENCHMARK_BUSY"))
         print(f"machine: {self.machine}; load average {os.getloadavg()[0]:.1f}; code {self.commit}")
         print(f"versions: {', '.join(f'{package} {found}' for package, found in self.versions.items())}", flush=True)
 
     def job(self, name: str, *, repeats: str = "", note: str = "") -> Job:
-        """A job, whose sides are then added one by one, tokengeom first."""
+        """A job, whose sides are then added one by one, tokengeom first.
+
+        Jobs that are measured together are made together, before the first side is added.
+        """
         return Job(self, name, repeats, note)
 
 
@@ -60,11 +68,13 @@ class Job:
         self._benchmark, self._name, self._repeats, self._note = benchmark, name, repeats, note
         self._date, self._load = rows.now(), os.getloadavg()[0]
         self._own: float | None = None
-        print(f"{name}{f' ({repeats})' if repeats else ''}", flush=True)
+        # What is recorded here was measured after this look, before the job was made or after.
+        self._first_look = len(benchmark.watch.looks) - 1
 
     def ours(self, seconds: float, *, gigabytes: float | None = None, accuracy: str = "", note: str = "") -> None:
         """Add the side of tokengeom."""
         self._own = seconds
+        print(f"{self._name}{f' ({self._repeats})' if self._repeats else ''}", flush=True)
         self._add(rows.OURS, seconds, gigabytes, None, accuracy, note)
 
     def peer(
@@ -79,6 +89,8 @@ class Job:
     ) -> None:
         notes = "; ".join(part for part in (self._note if side == rows.OURS else "", note) if part)
         about = self._benchmark
+        about.watch.look()
+        busy = about.watch.busy_since(self._first_look)
         found = rows.Row(
             date=self._date,
             benchmark=about.name,
@@ -94,11 +106,16 @@ class Job:
             versions=about.versions,
             commit=about.commit,
             note=notes,
+            reference=round(max(look.reference for look in about.watch.looks[self._first_look :]), 4),
+            busy=busy,
         )
         memory = "" if gigabytes is None else f"{gigabytes:6.2f} GB"
         times = "" if ratio is None else f"x {ratio:.3g}"
         print(f"  {side:<40} {shown_time(seconds):>10} {memory:>10} {times:>9}  {accuracy}  {notes}", flush=True)
-        if about.kept:
+        if busy:
+            then = "marked as busy" if about.keeps_busy else "not kept: measure again on quiet cores, or with --busy"
+            print(f"    {busy} meanwhile; {then}", flush=True)
+        if about.kept and (about.keeps_busy or not busy):
             rows.append(found)
 
 

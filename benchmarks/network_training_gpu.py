@@ -117,14 +117,16 @@ def main() -> None:
     # The first round compiles, captures and warms up.
     base = float(np.median(seconds["plain eager loop"][1:]))
     where = "" if options.device == "cpu" else " on one GPU"
-    for name, spent in seconds.items():
-        if not name.startswith("tokengeom"):
-            continue
-        compiled = ", compiled first" if name.endswith("compiled") else ""
-        job = benchmark.job(
-            f"{options.model}, V={V}, m={M}, 4 layers, d={D}, per step{where}{compiled}",
-            repeats=f"median of 29 rounds of {each} steps",
+    job_name, repeats = f"{options.model}, V={V}, m={M}, 4 layers, d={D}", f"median of 29 rounds of {each} steps"
+    jobs = {
+        name: benchmark.job(
+            f"{job_name}, per step{where}{', compiled first' if name.endswith('compiled') else ''}", repeats=repeats
         )
+        for name in seconds
+        if name.startswith("tokengeom")
+    }
+    for name, job in jobs.items():
+        spent = seconds[name]
         job.ours(float(np.median(spent[1:])), note=f"first round {spent[0] * each:.1f} s")
         job.peer("plain eager PyTorch loop", base)
 

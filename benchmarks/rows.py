@@ -40,6 +40,9 @@ class Row:
     ``machine``, ``load``, ``versions``, ``commit``
         The machine, its load average before the job, versions of packages, and the commit of the code; None or empty
         where they are not known.
+    ``reference``, ``busy``
+        Seconds of a fixed computation around the measurement, the largest; and why the machine was too busy to trust
+        the row, empty where it was quiet or where nothing is known.
     ``note``
         Anything else that one has to know to read the numbers.
     """
@@ -57,6 +60,8 @@ class Row:
     load: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
     commit: str | None = None
+    reference: float | None = None
+    busy: str = ""
     note: str = ""
 
 

@@ -2,7 +2,8 @@
 
 A page has places, ``<!-- table NAME -->`` to ``<!-- end -->``, which are filled; sentences are left as they are.
 docs/benchmarks.md has every job ("jobs") and every machine ("machines"); the README has the jobs of `SHORT` ("ratios").
-Of a job that was measured several times, the tables show the newest measurement and the plot shows all of them.
+Of a job that was measured several times, the tables show the newest measurement and the plot shows all of them. Rows of
+a busy machine stand on the page only, marked as such, and only until the job is measured on a quiet one.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ NAMES = {
     "nuclear_svm": "Prediction in the limit",
     "nuclear_svm_gpu": "Prediction in the limit on a GPU",
     "prediction_at_loss": "Prediction at a loss",
+    "gamma2_at_loss": "Prediction at a loss in the gamma_2 norm",
     "prediction_at_loss_gpu": "Prediction at a loss on a GPU",
     "linear_training": "Training the linear model",
     "ufm_training": "Training unconstrained features",
@@ -67,11 +69,11 @@ class Line:
 
 
 def newest_lines(rows: Sequence[Row]) -> list[Line]:
-    """The newest measurement of every job and peer; a job that never had a peer has one line."""
+    """The newest measurement of every job and peer, on a quiet machine if any; without a peer, a job has one line."""
     own = {(row.job, row.date): row for row in rows if row.side == OURS}
-    jobs: dict[str, dict[str, Line]] = {}
-    for row in rows:
-        lines = jobs.setdefault(row.job, {})
+    jobs: dict[str, dict[str, Line]] = {row.job: {} for row in rows}
+    for row in sorted(rows, key=lambda row: not row.busy):
+        lines = jobs[row.job]
         if row.side != OURS:
             lines[row.side] = Line(own[row.job, row.date], row)
         elif not set(lines) - {OURS}:
@@ -101,12 +103,14 @@ def _side(row: Row) -> str:
     """Time, memory, accuracy and note."""
     memory = "" if row.gigabytes is None else f" in {row.gigabytes:.2f} GB"
     time = "" if row.seconds is None else f"{shown_time(row.seconds)}{memory}"
-    return ", ".join(part for part in (time, row.accuracy, row.note) if part) or "time not kept"
+    busy = f"**busy machine** ({row.busy})" if row.busy else ""
+    return ", ".join(part for part in (time, row.accuracy, row.note, busy) if part) or "time not kept"
 
 
 def short_table(rows: Sequence[Row]) -> str:
     """The jobs of the README."""
-    lines = {(line.own.job, line.peer.side): line for line in newest_lines(rows) if line.peer is not None}
+    quiet = [row for row in rows if not row.busy]
+    lines = {(line.own.job, line.peer.side): line for line in newest_lines(quiet) if line.peer is not None}
     head = ["| job | tokengeom | peer | ratio |", "|---|---|---|---|"]
     return "\n".join([*head, *(_brief(lines[key]) for key in SHORT if key in lines)])
 
@@ -154,7 +158,7 @@ def draw(rows: Sequence[Row]) -> Any:
     axes: Any = figure.subplots()
     last = []
     for marker, (job, peer) in zip(MARKERS, SHORT, strict=True):
-        found = [row for row in rows if (row.job, row.side) == (job, peer) and row.ratio is not None]
+        found = [row for row in rows if (row.job, row.side) == (job, peer) and row.ratio is not None and not row.busy]
         if found:
             ratios = [row.ratio for row in found if row.ratio is not None]
             dates = [datetime.fromisoformat(row.date) for row in found]

@@ -117,6 +117,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.steps = 20
+    packages = ("tokengeom", "numpy", "torch", "numba")
+    benchmark = Benchmark("ufm_training", *packages, device=options.device, quick=options.quick)
     labels, cores = grouped_labels(V, M), os.cpu_count() or 1
     counts = sorted({1, cores}) if options.device == "cpu" else [cores]
     plain = {f"plain, {count} thread(s)": (Plain(labels, options, count), 1) for count in counts}
@@ -127,22 +129,20 @@ def main() -> None:
     for _ in range(10):
         for name, (side, count) in sides.items():
             seconds[name].append(seconds_per_step(side.run, each, options.device) / count)
-    packages = ("tokengeom", "numpy", "torch", "numba")
-    benchmark = Benchmark("ufm_training", *packages, device=options.device, quick=options.quick)
     # The first round compiles, captures and warms up.
     medians = {name: float(np.median(spent[1:])) for name, spent in seconds.items()}
     ends = {name: f"loss gap {labels.loss_gap(side.logits()):.6f}" for name, (side, _) in sides.items()}
     best = min(plain, key=lambda name: medians[name])
     (windows,) = raw
     where = "" if options.device == "cpu" else " on one GPU"
-    for name, (_, count) in sides.items():
-        if name in plain or name in raw:
-            continue
-        several = f", {count} runs at once, each" if count > 1 else ""
-        job = benchmark.job(
-            f"UFM, V={V}, m={M}, d={D}, {options.precision}, per AdamW step{where}{several}",
-            repeats=f"median of 9 rounds of {each} steps",
-        )
+    several = {name: f", {count} runs at once, each" if count > 1 else "" for name, (_, count) in sides.items()}
+    job_name, repeats = f"UFM, V={V}, m={M}, d={D}, {options.precision}", f"median of 9 rounds of {each} steps"
+    jobs = {
+        name: benchmark.job(f"{job_name}, per AdamW step{where}{several[name]}", repeats=repeats)
+        for name in sides
+        if name not in plain and name not in raw
+    }
+    for name, job in jobs.items():
         job.ours(medians[name], accuracy=ends[name])
         job.peer("plain PyTorch loop on distinct contexts", medians[best], accuracy=ends[best], note=best)
         job.peer("plain PyTorch loop on raw windows", medians[windows], accuracy=ends[windows])

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import rows, table  # noqa: E402
+from benchmarks import quiet, rows, table  # noqa: E402
 from benchmarks.harness import Benchmark, shown_time  # noqa: E402
 from benchmarks.rows import OURS, Row  # noqa: E402
 
@@ -22,6 +23,7 @@ KEPT = rows.read(rows.KEPT)
 QUICK = {
     "checkpoint": {"one context at a time, without proof or intervals"},
     "counting": {"Polars group_by", "pandas groupby", "nltk.lm NgramCounter"},
+    "gamma2_at_loss": {"cvxpy + SCS, semidefinite", "tokengeom, nuclear norm"},
     "linear_svm": {"cvxpy + Clarabel", "cvxpy + OSQP"},
     "linear_training": {"plain PyTorch loop"},
     "margin_norms": {"cvxpy + Clarabel"},
@@ -32,8 +34,18 @@ QUICK = {
 """Benchmarks with a peer, and peers that each has to record."""
 
 
-def row(date: str, side: str, seconds: float, ratio: float | None = None, job: str = "job") -> Row:
-    return Row(date=date, benchmark="counting", job=job, side=side, seconds=seconds, ratio=ratio)
+def row(date: str, side: str, seconds: float, ratio: float | None = None, job: str = "job", busy: str = "") -> Row:
+    return Row(date=date, benchmark="counting", job=job, side=side, seconds=seconds, ratio=ratio, busy=busy)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """A machine whose reference and whose other programs take what the test says; at first it is quiet."""
+    known = {"reference": 0.05, "others": 0.0}
+    monkeypatch.setattr(quiet, "reference_seconds", lambda: known["reference"])
+    monkeypatch.setattr(quiet, "processor_seconds_of_others", lambda: known["others"])
+    monkeypatch.delenv("TOKENGEOM_BENCHMARK_BUSY", raising=False)
+    return known
 
 
 @pytest.mark.parametrize("page", [table.PAGE, table.README], ids=lambda path: path.name)
@@ -94,6 +106,7 @@ def test_the_newest_measurement_of_each_peer_is_shown_with_the_tokengeom_of_its_
     ]
 
 
+@pytest.mark.usefixtures("machine")
 def test_a_job_is_recorded_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +124,7 @@ def test_a_job_is_recorded_side_by_side(
     assert "x 4" in printed
 
 
+@pytest.mark.usefixtures("machine")
 def test_a_quick_run_keeps_no_rows_of_its_own_accord(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOKENGEOM_BENCHMARK_RESULTS", raising=False)
     monkeypatch.setattr(rows, "KEPT", tmp_path)
@@ -118,6 +132,77 @@ def test_a_quick_run_keeps_no_rows_of_its_own_accord(tmp_path: Path, monkeypatch
     assert rows.read() == []
     Benchmark("counting").job("a job").ours(1.0)
     assert [one.job for one in rows.read()] == ["a job"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"others": 1e6}, "other programs used"), ({"reference": 0.1}, "took 2.0 times as long as at best")],
+)
+@pytest.mark.parametrize("before", [True, False], ids=["job made before the work", "job made after the work"])
+def test_what_was_measured_on_a_busy_machine_is_not_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    machine: dict[str, float],
+    change: dict[str, float],
+    reason: str,
+    before: bool,
+) -> None:
+    monkeypatch.setenv("TOKENGEOM_BENCHMARK_RESULTS", str(tmp_path))
+    benchmark = Benchmark("counting")
+    benchmark.job("quiet").ours(1.0)
+    job = benchmark.job("busy") if before else None
+    machine.update(change)
+    job = job or benchmark.job("busy")
+    job.ours(1.0)
+    machine["reference"] = 0.05
+    # Sides of one job are measured together: the peer is not kept either.
+    job.peer("peer", 2.0)
+    assert [(one.job, one.busy, one.reference) for one in rows.read()] == [("quiet", "", 0.05)]
+    printed = capsys.readouterr().out
+    assert reason in printed
+    assert "measure again on quiet cores, or with --busy" in printed
+
+
+def test_a_row_of_a_busy_machine_is_kept_on_request_and_the_machine_may_be_quiet_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, float]
+) -> None:
+    monkeypatch.setenv("TOKENGEOM_BENCHMARK_RESULTS", str(tmp_path))
+    monkeypatch.setenv("TOKENGEOM_BENCHMARK_BUSY", "1")
+    benchmark = Benchmark("counting")
+    machine["others"] = 1e6
+    benchmark.job("busy").ours(1.0)
+    benchmark.job("quiet").ours(1.0)
+    busy, found = rows.read()
+    assert "other programs used" in busy.busy
+    assert (found.job, found.busy) == ("quiet", "")
+
+
+def test_processor_time_of_other_programs_is_counted() -> None:
+    before = quiet.processor_seconds_of_others()
+    assert (before is not None) == Path("/proc/stat").exists()
+    if before is None:
+        return
+    child = subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"])
+    # A child that has ended counts as another program until it is waited for.
+    while Path(f"/proc/{child.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    after = quiet.processor_seconds_of_others()
+    child.wait()
+    assert after is not None
+    assert after >= before + 0.4
+
+
+def test_busy_rows_are_shown_as_such_on_the_page_only() -> None:
+    job, peer = table.SHORT[0]
+    first, second = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    slow = [row(second, OURS, 2.0, job=job, busy="too many programs"), row(second, peer, 3.0, 1.5, job, "also")]
+    assert "**busy machine** (too many programs)" in table.jobs_table(slow)
+    assert job not in table.short_table(slow)
+    assert [line.get_label() for line in table.draw(slow).axes[0].get_lines() if job in str(line.get_label())] == []
+    both = [row(first, OURS, 1.0, job=job), row(first, peer, 4.0, 4.0, job), *slow]
+    assert "busy machine" not in table.jobs_table(both)
+    assert [line.ratio for line in table.newest_lines(both)] == ["4"]
 
 
 def test_times_are_shown_in_their_unit() -> None:
@@ -129,7 +214,7 @@ def test_the_plot_shows_every_ratio_of_the_readme() -> None:
     axes = table.draw(KEPT).axes[0]
     drawn = {line.get_label().partition("\n")[0]: line.get_ydata() for line in axes.get_lines()}
     for job, peer in table.SHORT:
-        ratios = [one.ratio for one in KEPT if (one.job, one.side) == (job, peer)]
+        ratios = [one.ratio for one in KEPT if (one.job, one.side) == (job, peer) and not one.busy]
         assert list(drawn.get(job, [])) == ratios
 
 
@@ -137,7 +222,7 @@ def test_the_plot_shows_every_ratio_of_the_readme() -> None:
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_every_benchmark_records_its_sides(name: str, tmp_path: Path) -> None:
     places = {"TOKENGEOM_BENCHMARK_RESULTS": str(tmp_path / "rows"), "TOKENGEOM_BENCHMARK_DATA": str(tmp_path / "data")}
-    command = [sys.executable, "-m", "benchmarks", "--quick", name]
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--busy", name]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | places, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = rows.read(tmp_path / "rows")

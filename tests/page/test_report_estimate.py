@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ import pytest
 import tokengeom as tg
 from estimate_cases import Said
 from pipeline_cases import QUICK, plain_page, quick, write_text
+from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, SEEDS
 from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.core.progress import AbstractStage
 from tokengeom.core.resources import Estimate
-from tokengeom.page import stages, training_ahead
-from tokengeom.page.executor import estimate_stages
+from tokengeom.page import executor, stages, training_ahead
+from tokengeom.page.executor import MEASURING, PATH_SOLVES, estimate_stages, measure_comparison, measure_rivals
 from tokengeom.page.report import estimate
+from tokengeom.theory.solving_time import Speed
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +46,9 @@ def test_a_report_states_once_what_is_still_to_be_made(tmp_path: Path) -> None:
     text, page, shown = write_text(tmp_path / "stories.txt"), tmp_path / "page.html", Shown()
     quick(text, page, progress=shown)
     (sentence,) = [one for one in shown.sentences if one.startswith("The report: ")]
-    assert shown.sentences.index(sentence) < shown.sentences.index("Predicting")
+    # Measuring takes seconds too, and is shown.
+    order = [shown.sentences.index(one) for one in (MEASURING, sentence, "Predicting")]
+    assert order == sorted(order)
     assert [line.split(":")[0].strip() for line in sentence.splitlines()[1:]][:3] == [
         "Predicting",
         "Predicting along the loss",
@@ -72,16 +77,47 @@ def test_the_estimate_is_the_sum_of_predictions_trainings_and_expected_durations
 
         return made
 
-    monkeypatch.setattr(stages, "estimate_prediction", one("predict", 100.0))
+    for module in (stages, executor):
+        monkeypatch.setattr(module, "estimate_prediction", one("predict", 100.0))
     monkeypatch.setattr(training_ahead, "estimate_training", one("train", 1000.0))
     found = estimate("report", write_text(tmp_path / "stories.txt"), **QUICK)
-    expected = [part.shortest for part in found.parts if part.what.startswith(("Comparing", "Rival"))]
-    # The limit, the path, two trainings and two norms at a loss.
-    assert found.shortest == pytest.approx(100 + 100 + 2 * 1000 + 2 * 100 + sum(expected))
-    assert found.longest == pytest.approx(2 * found.shortest - sum(expected))
+    judging = Estimate.total("", [part for part in found.parts if part.what.startswith(("Comparing", "Rival"))])
+    # The limit, the path of as many solves, two trainings and two norms at a loss.
+    measured = 100 + PATH_SOLVES * 100 + 2 * 1000 + 2 * 100
+    assert found.shortest == pytest.approx(measured + judging.shortest)
+    assert found.longest == pytest.approx(2 * measured + judging.longest)
     assert found.bytes == 10**9
-    assert [one["kind"] for one in asked] == ["predict", "predict", "train", "predict"]
+    assert [one["kind"] for one in asked] == ["predict", "predict", "train", "predict", "predict"]
     assert {one.get("norm") for one in asked if "loss_gap" in one} == {"nuclear", "gamma2"}
+
+
+def test_time_of_comparing_grows_with_pairs_of_items_that_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "_speed", lambda rows, columns: Speed(product=1e-3, eigen=0.0, entry=1e-2))
+    # Three tokens, of which one never occurs, and two contexts.
+    stats = tg.NextTokenStatistics.from_counts([[1, 2], [0, 3], [0, 0]])
+    assert measure_comparison(10.0, stats).seconds == pytest.approx(10 * (2**2 + 2**2) * 1e-2)
+    rivals = measure_rivals(10.0, stats)
+    trained = 3 * 2 * 2 * LARGEST_DIM * SEEDS * MOST_STEPS * 1e-3
+    assert rivals.longest - rivals.shortest == pytest.approx(0.75 * trained)
+    monkeypatch.setattr(executor, "MOST_ITEMS", 1)
+    assert measure_comparison(10.0, stats).seconds == pytest.approx(10 * 2 * 1e-2)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_rivals_leave_half_of_the_threads_to_a_second_process(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    halved: list[bool] = []
+
+    def half(is_network: bool) -> AbstractContextManager[None]:
+        halved.append(is_network)
+        return nullcontext()
+
+    given: Any = SimpleNamespace(plan=SimpleNamespace(shares_cores=shared), statistics=None)
+    monkeypatch.setattr(stages, "half_of_the_threads", half)
+    monkeypatch.setattr(stages, "_judged", lambda model, executor: (["run"], [], {}))
+    monkeypatch.setattr(stages, "_predicted", lambda executor: None)
+    monkeypatch.setattr(stages, "rivals", lambda *given, **settings: None)
+    stages._rivals("ufm", given)
+    assert len(halved) == int(shared)
 
 
 def test_a_report_that_does_not_fit_is_refused_before_anything_is_solved(

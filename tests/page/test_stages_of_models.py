@@ -182,7 +182,7 @@ def test_texts_without_a_geometry_are_refused(one: Path, tmp_path: Path) -> None
 
 def test_every_stage_is_made_from_earlier_ones(checkpoints: Path) -> None:
     models = find_models([checkpoints])
-    stages = model_stages(find_text(["a b"], tg.ReadingSettings()), models)
+    stages = model_stages(find_text(["a b"], tg.ReadingSettings()), ReportSettings(), models)
     for place, stage in enumerate(stages):
         assert {*stage.needs, *stage.uses} <= {before.name for before in stages[:place]}
     assert [stage.name for stage in stages if stage.name.startswith("rivals")] == ["rivals-model-2"]

@@ -328,12 +328,16 @@ def occur_once(stats: NextTokenStatistics) -> int:
     return int((in_text == 1).sum())
 
 
+def wants_proxy(stats: NextTokenStatistics, proxy: bool | None) -> bool:
+    """Whether the proxy takes the place of L_mm: as asked, or where L_mm would take minutes."""
+    return Merging.of(stats.S).entries > EXACT_ENTRIES if proxy is None else proxy
+
+
 def predict_or_proxy(
     stats: NextTokenStatistics, proxy: bool | None, progress: AbstractProgress, device: str = "cpu"
 ) -> FeaturePrediction | ProxyPrediction:
     """L_mm with its proof, or the proxy: as asked, or where L_mm would take minutes."""
-    large = Merging.of(stats.S).entries > EXACT_ENTRIES
-    if not (large if proxy is None else proxy):
+    if not wants_proxy(stats, proxy):
         return predict(stats, tolerance=LIMIT_TOLERANCE, device=solver_device(device), progress=progress)
     with progress.stage("Predicting the proxy", None):
         return predict_proxy(stats, components=min(PROXY_COMPONENTS, min(stats.V, stats.m) - 1))

@@ -7,26 +7,50 @@ result, and how it appears in progress. One piece of code saves every result, fi
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
+import numpy as np
+
+from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, SEEDS
+from tokengeom.comparison.similarity_numbers import MOST_ITEMS
+from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.core.progress import AbstractProgress, AbstractStage
+from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.page.cache import ResultsFolder, code_hash
+from tokengeom.page.compare_models import LIMIT_TOLERANCE, wants_proxy
 from tokengeom.page.read_model import Models
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.source_text import SourceText
 from tokengeom.page.training_ahead import LaterTraining, SecondProcess
+from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.predict import estimate_prediction
+from tokengeom.theory.solving_time import Speed, measure_speed
 
 STATISTICS = "statistics"
 """Name of the stage after which durations can be measured."""
+MEASURING = "Measuring how long the rest will take"
+AT_LOSS_TOLERANCE = 1e-3
+"""Proven relative gap of predictions at a loss."""
+PATH_SOLVES = 4
+"""Time of the path in predictions at a loss: its points start from each other."""
+SOME_GAP, GAP_OF_READ = 1e-3, 0.3
+"""Loss gaps for which predictions at a loss are estimated, for a training and for a model that is read."""
+PASSES, PASSES_PER_PERMUTATION, PASSES_OF_RIVALS = 8_000, 40, 20_000
+"""Passes over the cosines of tokens and of contexts per run: of a comparison, and of the rivals."""
+READ_SHARE, FEWEST_READ = 20, 8
+"""One of so many contexts, and at least so many, are read to estimate how long it takes to read them all."""
+PROXY_SECONDS = 10.0
+"""Expected duration of a proxy, which is not measured."""
 R = TypeVar("R", bound=AbstractResult)
 
 
@@ -184,7 +208,10 @@ class Executor:
             self._train_ahead(left)
             # What cannot be estimated cannot be made either, and its stage says why.
             with suppress(InputError, ProblemError):
-                estimate_stages(left, self.statistics).announce(self.progress.shown)
+                # Trainings begin and are dropped, for which packages are loaded and code is compiled.
+                with self.progress.shown.stage(MEASURING, None):
+                    expected = estimate_stages(left, self.statistics)
+                expected.announce(self.progress.shown)
 
     def _train_ahead(self, left: Sequence[Stage]) -> None:
         """Start the process that makes the later trainings which are still missing."""
@@ -225,6 +252,56 @@ def estimate_stages(stages: Sequence[Stage], stats: NextTokenStatistics) -> Esti
         first.bytes + second.bytes,
         (*own, *ahead),
     )
+
+
+def measure_limit(proxy: bool | None, stats: NextTokenStatistics) -> Estimate:
+    """Time and memory of the prediction in the limit for a model that is read."""
+    if wants_proxy(stats, proxy):
+        return Estimate("", PROXY_SECONDS, PROXY_SECONDS)
+    return estimate_prediction(stats, tolerance=LIMIT_TOLERANCE)
+
+
+def measure_at_loss(norm: str, is_read: bool, stats: NextTokenStatistics) -> Estimate | None:
+    """Time and memory of a prediction at a loss; None where none is made."""
+    if norm not in norms_at_loss(stats.P, None):
+        return None
+    gap = max(SOME_GAP, min(GAP_OF_READ, 0.5 * (math.log(stats.V) - stats.entropy))) if is_read else SOME_GAP
+    return estimate_prediction(stats, loss_gap=gap, norm=norm, tolerance=AT_LOSS_TOLERANCE)
+
+
+def measure_path(stats: NextTokenStatistics) -> Estimate | None:
+    """Time and memory of the predictions along the loss."""
+    one = measure_at_loss("nuclear", False, stats)
+    return one and Estimate(one.what, PATH_SOLVES * one.shortest, PATH_SOLVES * one.longest, one.bytes)
+
+
+def measure_reading(models: Models, stats: NextTokenStatistics) -> Estimate:
+    """Time of reading a model, from reading the last one on a few contexts; the second time, all code is loaded."""
+    few, seconds = stats.limited(top_contexts=max(stats.m // READ_SHARE, FEWEST_READ)), 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        models.read(models.last, few, None, SilentProgress())
+        seconds = time.perf_counter() - began
+    return Estimate("", seconds, seconds * stats.m / few.m)
+
+
+@cache
+def _speed(rows: int, columns: int) -> Speed:
+    return measure_speed(Backend.on(), rows, columns)
+
+
+def measure_comparison(passes: float, stats: NextTokenStatistics) -> Estimate:
+    """Time of passes over the cosines of tokens and of contexts, of which so many at most are compared."""
+    tokens, contexts = min(np.unique(stats.P.indices).size, MOST_ITEMS), min(stats.m, MOST_ITEMS)
+    seconds = passes * (tokens**2 + contexts**2) * _speed(contexts, contexts).entry
+    return Estimate("", seconds, seconds)
+
+
+def measure_rivals(passes: float, stats: NextTokenStatistics) -> Estimate:
+    """Time of rival explanations: the trainings of unconstrained features among them may reach the loss early."""
+    compared, steps = measure_comparison(passes, stats).seconds, SEEDS * MOST_STEPS
+    trained = 3.0 * np.unique(stats.P.indices).size * stats.m * LARGEST_DIM * steps * _speed(stats.V, stats.m).product
+    return Estimate("", compared + trained / 4, compared + trained)
 
 
 class OverallProgress(AbstractProgress):

@@ -247,7 +247,8 @@ def plan_report(source: SourceText | NextTokenStatistics, settings: ReportSettin
         loading = {name: getattr(settings, name) for name in ("device", "precision", "allow_pickle")}
         models = find_models(settings.model_folders, **loading)
         names = {f"{READ}{place}": name for place, name in enumerate(models.names, start=1)}
-        return Plan(source, settings, models, names, f"reading {listed(models.names)}", model_stages(source, models))
+        stages = model_stages(source, settings, models)
+        return Plan(source, settings, models, names, f"reading {listed(models.names)}", stages)
     names = {model: MODEL_NAMES[model] for model in settings.models_trained}
     times = {1: "once", 2: "twice"}.get(settings.trainings, f"{settings.trainings} times")
     work = f"training ({listed(names.values())}, {times} each)"

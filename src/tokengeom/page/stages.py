@@ -18,7 +18,7 @@ last model decides whether the BOS token is read, and is read first; rivals are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -36,8 +36,28 @@ from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.corpus.files import exists
 from tokengeom.page.chosen_settings import Choice, choose
-from tokengeom.page.compare_models import count_for_model, predict_or_proxy, solver_device, supports_for_model
-from tokengeom.page.executor import STATISTICS, Executor, Plan, Stage
+from tokengeom.page.compare_models import (
+    count_for_model,
+    predict_or_proxy,
+    solver_device,
+    supports_for_model,
+)
+from tokengeom.page.executor import (
+    AT_LOSS_TOLERANCE,
+    PASSES,
+    PASSES_OF_RIVALS,
+    PASSES_PER_PERMUTATION,
+    STATISTICS,
+    Executor,
+    Plan,
+    Stage,
+    measure_at_loss,
+    measure_comparison,
+    measure_limit,
+    measure_path,
+    measure_reading,
+    measure_rivals,
+)
 from tokengeom.page.read_model import Models, ReadModel
 from tokengeom.page.settings import MODEL_NAMES, ModelTextSettings, ReportSettings
 from tokengeom.page.source_text import SourceText, content_hashes
@@ -69,14 +89,12 @@ COMPARING = (*PREDICTING, "comparison", "corpus", "models", "training", "page.re
 TRAINING = (*COMPARING, "page.cache", "page.training_ahead")
 READING = (*COMPARING, "corpus")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""
-FINISHED_SECONDS, READING_SECONDS, PATH_SECONDS, AT_LOSS_SECONDS = 1.0, 8.0, 4.0, {"nuclear": 1.0, "gamma2": 4.0}
-"""Expected durations: a training that a second process made, reading a model, the path, predictions at a loss."""
-AT_LOSS_TOLERANCE = 1e-3
-"""Proven relative gap of predictions at a loss."""
+FINISHED_SECONDS, READING_SECONDS = 1.0, 5.0
+PATH_SECONDS, AT_LOSS_SECONDS, COMPARING_SECONDS, RIVALS_SECONDS = 4.0, {"nuclear": 1.0, "gamma2": 4.0}, 3.0, 7.0
+"""Expected durations, until they are measured: a training that a second process made, reading a model, the path,
+predictions at a loss, a comparison, rival explanations."""
 PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
 """Loss gaps of the path, as shares of the gap of a uniform guess, in the order in which they are solved."""
-SOME_GAP = 1e-3
-"""Loss gap for which predictions at a loss are estimated: that of a run is not known before it."""
 
 
 def training_stages(source: Source, settings: ReportSettings, models: Sequence[str]) -> list[Stage]:
@@ -96,16 +114,19 @@ def training_stages(source: Source, settings: ReportSettings, models: Sequence[s
     for model in models:
         later = [training(model, place) for place in range(1, settings.trainings)]
         others = tuple(stage.name for stage in later)
-        stages += [*later, *_comparing_stages(model, MODEL_NAMES[model], others)]
+        stages += [*later, *_comparing_stages(model, MODEL_NAMES[model], settings, others)]
     return stages
 
 
-def model_stages(source: Source, models: Models) -> list[Stage]:
+def model_stages(source: Source, settings: ReportSettings, models: Models) -> list[Stage]:
     """The stages of a report about trained models."""
-    stages = [_counting(source, 4.0, READING), _prediction_stage(10.0), _path_stage()]
-    stages += [_reading_stage(models, place) for place in (models.last, *range(models.last))]
+    limit = partial(measure_limit, settings.proxy)
+    stages = [_counting(source, 8.0, READING), _prediction_stage(3.0, limit), _path_stage()]
+    # Models are of one size: reading is measured once.
+    reading = partial(measure_reading, models)
+    stages += [_reading_stage(models, place, reading) for place in (models.last, *range(models.last))]
     for place, name in enumerate(models.names):
-        stages += _comparing_stages(f"{READ}{place + 1}", name, with_rivals=place == models.last)
+        stages += _comparing_stages(f"{READ}{place + 1}", name, settings, with_rivals=place == models.last)
     return stages
 
 
@@ -151,7 +172,7 @@ def _path_stage() -> Stage:
         COMPARING,
         needs=(PREDICTION,),
         settings=lambda executor: {"shares": list(PATH_SHARES), "tolerance": AT_LOSS_TOLERANCE},
-        measure=MEASURES["nuclear"],
+        measure=measure_path,
     )
 
 
@@ -173,7 +194,7 @@ def _training_stage(
     )
 
 
-def _reading_stage(models: Models, place: int) -> Stage:
+def _reading_stage(models: Models, place: int, measure: Callable[[NextTokenStatistics], Estimate]) -> Stage:
     folder = models.folders[place]
     read = {"name": folder.name, "files": folder.digest, "device": models.device, "precision": models.precision}
 
@@ -192,10 +213,13 @@ def _reading_stage(models: Models, place: int) -> Stage:
         needs=(STATISTICS,),
         settings=lambda executor: {**read, "bos": bos(executor)},
         has_own_bars=True,
+        measure=measure,
     )
 
 
-def _comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, with_rivals: bool = True) -> list[Stage]:
+def _comparing_stages(
+    model: str, name: str, settings: ReportSettings, others: tuple[str, ...] = (), *, with_rivals: bool = True
+) -> list[Stage]:
     """Stages that compare a model: predictions at its loss, the comparison, and rival explanations.
 
     ``others``
@@ -210,7 +234,7 @@ def _comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, wi
             partial(_at_loss, model, norm),
             COMPARING,
             needs=(PREDICTION, run),
-            measure=MEASURES[norm],
+            measure=MEASURES[norm, model.startswith(READ)],
         )
         for norm, stage in norms.items()
     ]
@@ -222,8 +246,21 @@ def _comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, wi
         settings=lambda executor: executor.plan.settings.draws,
         has_own_bars=True,
     )
-    comparison = judging(f"comparison-{model}", f"Comparing: {name}", 3.0, partial(_comparison, model))
-    table = judging(f"rivals-{model}", f"Rival explanations: {name}", 5.0, partial(_rivals, model))
+    passes = (1 + len(others)) * (PASSES + PASSES_PER_PERMUTATION * settings.permutations)
+    comparison = judging(
+        f"comparison-{model}",
+        f"Comparing: {name}",
+        COMPARING_SECONDS,
+        partial(_comparison, model),
+        measure=partial(measure_comparison, passes),
+    )
+    table = judging(
+        f"rivals-{model}",
+        f"Rival explanations: {name}",
+        RIVALS_SECONDS,
+        partial(_rivals, model),
+        measure=partial(measure_rivals, (1 + len(others)) * PASSES_OF_RIVALS),
+    )
     return [*at_loss, comparison, *([table] if with_rivals else [])]
 
 
@@ -237,19 +274,12 @@ def run_stage(model: str, place: int = 0) -> str:
     return f"run-{model}-{place + 1}" if place else f"run-{model}"
 
 
-def _measure_at_loss(norm: str, stats: NextTokenStatistics) -> Estimate | None:
-    """Time and memory of a prediction at a loss; None where none is made."""
-    if norm not in _norms(stats):
-        return None
-    return estimate_prediction(stats, loss_gap=SOME_GAP, norm=norm, tolerance=AT_LOSS_TOLERANCE)
-
-
 def _norms(given: NextTokenStatistics | FeaturePrediction) -> Sequence[str]:
     """Norms in which predictions at a loss are made; others would take minutes."""
     return norms_at_loss(given.P, None)
 
 
-MEASURES = {norm: partial(_measure_at_loss, norm) for norm in AT_LOSS}
+MEASURES = {(norm, is_read): partial(measure_at_loss, norm, is_read) for norm in AT_LOSS for is_read in (False, True)}
 
 
 def _reading(plan: Plan) -> dict[str, Any]:
@@ -325,8 +355,7 @@ def _run(model: str, place: int, executor: Executor) -> Run:
     if executor.second is not None and place:
         with executor.progress.stage(f"Training: {MODEL_NAMES[model]}, training {place + 1}", None):
             executor.second.wait_for(model, place)
-    is_network = settings.training(model).is_network
-    with half_of_the_threads(is_network) if executor.plan.shares_cores else nullcontext():
+    with _threads(executor, settings.training(model).is_network):
         run = train_model(
             executor.statistics,
             settings,
@@ -340,6 +369,11 @@ def _run(model: str, place: int, executor: Executor) -> Run:
     if run.status == "interrupted":
         raise KeyboardInterrupt
     return run
+
+
+def _threads(executor: Executor, is_network: bool = False) -> AbstractContextManager[None]:
+    """Half of the threads where a second process has the others: compiled loops wait for their slowest thread."""
+    return half_of_the_threads(is_network) if executor.plan.shares_cores else nullcontext()
 
 
 def _compared(model: str, executor: Executor) -> list[Run | ModelStates]:
@@ -386,4 +420,5 @@ def _comparison(model: str, executor: Executor) -> Comparison | None:
 
 def _rivals(model: str, executor: Executor) -> Rivals | None:
     runs, at, draws = _judged(model, executor)
-    return rivals(executor.statistics, runs, _predicted(executor), at=at, **draws) if runs else None
+    with _threads(executor):
+        return rivals(executor.statistics, runs, _predicted(executor), at=at, **draws) if runs else None
