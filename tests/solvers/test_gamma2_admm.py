@@ -11,7 +11,7 @@ from gamma2_cases import semidefinite_point
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Triplets, _larger_strengths, largest_lam
+from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Triplets, largest_lam
 from tokengeom.solvers.logit_admm import LogitADMM
 
 
@@ -81,7 +81,6 @@ def test_weights_sit_on_the_longest_rows_and_columns() -> None:
 def test_a_warm_start_at_a_far_strength_gives_the_same_value() -> None:
     near, far = problem(10, 14, 4, 1e-5), problem(10, 14, 4, 1e-1)
     _, state = Gamma2ADMM(tolerance=1e-3)(far)
-    assert _larger_strengths(near, state) == pytest.approx([1e-2, 1e-3, 1e-4])
     warm, _ = Gamma2ADMM(tolerance=1e-5)(near, state)
     cold, _ = Gamma2ADMM(tolerance=1e-5)(near)
     assert warm.certificate.value == pytest.approx(cold.certificate.value, rel=3e-5)
@@ -119,7 +118,7 @@ def test_the_torch_backend_gives_the_same_numbers() -> None:
 def test_a_solve_stops_at_its_time_limit_with_what_is_proven_by_then() -> None:
     solution, _ = Gamma2ADMM(tolerance=1e-12, time_limit=0.0)(problem(10, 14, 4, 1e-5))
     assert not solution.converged
-    assert solution.iterations <= 5, "one iteration for each strength on the way"
+    assert solution.iterations == 1
     assert np.isfinite(solution.certificate.relative_gap)
 
 

@@ -301,10 +301,10 @@ class Gamma2ADMM(AbstractSplitting):
 
     def at_loss(
         self, loss: RegularisedLogits, start: WarmStart, loss_gap: float
-    ) -> tuple[Gamma2Logits, Solution[MaxNormFactors, WeightedDual], WarmStart]:
+    ) -> tuple[Gamma2Logits, Solution[MaxNormFactors, WeightedDual], WarmStart] | None:
         """The point of the path at a loss gap, by factors that are fitted to it from a state: problem, solution, state.
 
-        The strength of the problem is that of the factors.
+        The strength of the problem is that of the factors. None where no factors with this loss were found.
         """
         with blas_threads_for(*loss.P.shape):
             change = Computed(loss.layout, lambda k: start.Z[k] - start.Y[k] / start.rho)
@@ -317,6 +317,8 @@ class Gamma2ADMM(AbstractSplitting):
                 accuracy=min(FIT_ACCURACY, self.tolerance),
                 smallest=smallest_weight(self.tolerance),
             )
+            if fitted is None:
+                return None
             problem = Gamma2Logits(loss.at(fitted.lam))
             solution, state = self._solve(problem, _state_at(problem, fitted), HELD, fitted.factors)
         return problem, replace(solution, iterations=solution.iterations + fitted.steps), state

@@ -156,8 +156,8 @@ class FactorFit:
 
 def fit_factors(
     problem: RegularisedLogits, near: MaxNormFactors, t: float, loss_gap: float, *, accuracy: float, smallest: float
-) -> FittedFactors:
-    """Factors with a loss gap within a relative ``accuracy`` of the one asked for.
+) -> FittedFactors | None:
+    """Factors with a loss gap within a relative ``accuracy`` of the one asked for; None where they are not found.
 
     ``near``, ``t``
         Factors to start from, and about their norm: what is longer than ``sqrt t`` is shortened.
@@ -174,10 +174,13 @@ def fit_factors(
         W, H = x[0][:, :-1], x[1][:-1]
         slopes = fit.slopes(W, H)
         lam = -float((slopes.W * W).sum())
-        if abs(slopes.gap / loss_gap - 1.0) <= accuracy or not lam > 0.0:
+        if lam > 0.0 and abs(slopes.gap / loss_gap - 1.0) <= accuracy:
             break
-        change = (slopes.gap - loss_gap) / lam
+        # Where a smaller norm would have a smaller loss, directions are far from those of this norm.
+        change = (slopes.gap - loss_gap) / lam if lam > 0.0 else -t
         t += min(max(change, -LARGEST_NORM_CHANGE * t), LARGEST_NORM_CHANGE * t)
+    else:
+        return None
     r = _weights(-(slopes.W * W).sum(1), backend, lambda x: float(x.sum()), smallest)
     c = _weights(-(slopes.H * H).sum(0), backend, lambda x: float(backend.total(x.sum())), smallest)
     root = t**0.5

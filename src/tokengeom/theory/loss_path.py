@@ -125,9 +125,11 @@ class LossPath:
         with progress.stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
             for _ in range(MOST_POINTS):
                 near = trusted or (bool(points) and min(abs(y - target) for _, y in points) < NEAR)
-                if fitted:
-                    problem, solution, state = self._fitted(loss_gap, wanted, log_lam)
-                    near, log_lam, fitted = True, math.log(problem.lam), solution.converged
+                by_factors = self._fitted(loss_gap, wanted, log_lam) if fitted else None
+                fitted = by_factors is not None and by_factors[1].converged
+                if by_factors is not None:
+                    problem, solution, state = by_factors
+                    near, log_lam = True, math.log(problem.lam)
                 else:
                     problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
                     tolerance = wanted if near else max(ROUGH, wanted)
@@ -214,15 +216,18 @@ class LossPath:
 
     def _fitted(
         self, loss_gap: float, tolerance: float, log_lam: float
-    ) -> tuple[RegularisedLogits, Solution[Any, Any], WarmStart]:
-        """The point in the gamma_2 norm at a loss gap, by factors that are fitted to it; a strength to start near."""
+    ) -> tuple[RegularisedLogits, Solution[Any, Any], WarmStart] | None:
+        """The point in the gamma_2 norm at a loss gap, by factors that are fitted to it from a state near a strength.
+
+        None where no factors with this loss are found.
+        """
         solver = Gamma2ADMM(tolerance=tolerance, max_iterations=min(self.settings.max_iterations, WARM_ITERATIONS))
         start = self._start(log_lam)
         if start is None:
             first = Gamma2Logits(self.problem.at(min(math.exp(log_lam), 0.9 * self.largest_lam)))
             start = Gamma2ADMM(max_iterations=FIRST_ITERATIONS)(first)[1]
-        problem, solution, state = solver.at_loss(self.problem, start, loss_gap)
-        return problem.loss, solution, state
+        found = solver.at_loss(self.problem, start, loss_gap)
+        return None if found is None else (found[0].loss, *found[1:])
 
     def _prediction(
         self, problem: RegularisedLogits, solution: Solution[Any, Any], gap: float, status: str, seconds: float
