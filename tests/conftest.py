@@ -48,7 +48,6 @@ LONGEST = (
     "tests/verification/test_reports.py",
     "tests/figures/test_base_builders.py",
     "tests/verification/test_comparisons.py",
-    "tests/comparison/test_text_halves.py",
     "tests/figures/test_static.py",
     "tests/comparison/test_rivals.py",
     "studies/tests/test_verdict_calibration.py",

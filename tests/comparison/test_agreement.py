@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from tokengeom.comparison.agreement import TIE, Agreement, Better, assess, check_permutations, permutation_orders
-from tokengeom.comparison.jackknife import MOST_BLOCKS, jackknife_interval, leave_out_blocks
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import MOST_BLOCKS, jackknife_interval, leave_out_blocks
 from tokengeom.results.convert import from_plain, to_plain
 
 NAN = float("nan")

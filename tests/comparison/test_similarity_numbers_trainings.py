@@ -112,7 +112,7 @@ def test_intervals_leave_out_support_groups_and_from_five_on_trainings(items: It
 def as_cosines(pairs: Float) -> Geometry:
     """Items whose cosines over pairs are these numbers."""
     X = squareform(pairs) + np.eye(squareform(pairs).shape[0])
-    return Geometry(X, X)
+    return Geometry(X)
 
 
 def of_geometries(runs: Sequence[Geometry], target: Geometry) -> Agreement:

@@ -175,7 +175,7 @@ def _full_disk(*args: object, **options: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("place", ["tokengeom.comparison.comparison.write_json", "tokengeom.training.run._write_parts"])
+@pytest.mark.parametrize("place", ["tokengeom.results.contract.write_json", "tokengeom.training.run._write_parts"])
 def test_a_full_disk_is_reported_and_damages_nothing(
     text: Path, first: Report, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

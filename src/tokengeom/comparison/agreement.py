@@ -1,6 +1,6 @@
 """One agreement number on its scale: what chance gives, what can be reached, and what share of it is explained.
 
-``low, high``     95% interval from a jackknife (`tokengeom.comparison.jackknife`): units are left out in turn, support
+``low, high``     95% interval from a jackknife (`jackknife_interval`): units are left out in turn, support
                   groups for numbers about contexts and tokens for numbers about tokens. Contexts of one support are
                   nearly equal, so they are left out together, and no item is ever paired with a copy of itself
 ``null``          95th percentile (5th where lower is better) when the units' predictions are permuted, so that every
@@ -29,9 +29,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from tokengeom.comparison.jackknife import FEWEST_UNITS, block_pairs, jackknife_interval, leave_out_blocks, to_line
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, block_pairs, jackknife_interval, leave_out_blocks, to_line
 from tokengeom.results.convert import Added, Number
 
 Better = Literal["higher", "lower"]

@@ -28,9 +28,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name, about
-from tokengeom.comparison.jackknife import FEWEST_UNITS
 from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_sums
-from tokengeom.core.numerics import Float, Int, cosines
+from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, cosines
 
 MOST_ITEMS = 1000
 """Items of which all pairs are used; of more, this many are drawn at random (8 MB per matrix)."""

@@ -26,7 +26,7 @@ from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM, MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.problems.supports import SupportReduction
-from tokengeom.solvers.gamma2_admm import Gamma2ADMM, largest_lam
+from tokengeom.solvers.gamma2_admm import HELD, Gamma2ADMM, largest_lam
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
@@ -48,6 +48,8 @@ MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
 FITTED_FROM = 0.02
 """Loss gap, as a share of that of a uniform guess, from which on factors in the gamma_2 norm are fitted to it."""
+FITS = 4
+"""Largest number of such fits, each from the state in which the proof of the last one stopped."""
 FIRST_ITERATIONS = 10
 """Iterations that make the state from which the first factors are fitted."""
 WARM_ITERATIONS = 600
@@ -221,12 +223,18 @@ class LossPath:
 
         None where no factors with this loss are found.
         """
-        solver = Gamma2ADMM(tolerance=tolerance, max_iterations=min(self.settings.max_iterations, WARM_ITERATIONS))
+        most = min(self.settings.max_iterations, WARM_ITERATIONS)
         start = self._start(log_lam)
         if start is None:
             first = Gamma2Logits(self.problem.at(min(math.exp(log_lam), 0.9 * self.largest_lam)))
             start = Gamma2ADMM(max_iterations=FIRST_ITERATIONS)(first)[1]
-        found = solver.at_loss(self.problem, start, loss_gap)
+        # What a proof lacks at first, such as further dimensions, is in the state where it stopped.
+        for iterations in (*[min(HELD, most)] * (FITS - 1), most):
+            solver = Gamma2ADMM(tolerance=tolerance, max_iterations=iterations)
+            found = solver.at_loss(self.problem, start, loss_gap)
+            if found is None or found[1].converged:
+                break
+            start = found[2]
         return None if found is None else (found[0].loss, *found[1:])
 
     def _prediction(
