@@ -113,6 +113,8 @@ def _comparable(printed: Any) -> Any:
         parts["unexplained"] = [sorted(row) for row in parts["unexplained"]]
     if "explanations" in parts:
         parts["explanations"] = sorted(parts["explanations"], key=lambda row: (row["items"], row["rival"]))
+    if "moved" in parts:
+        parts["moved"] = {items: sorted(found) for items, found in parts["moved"].items()}
     if isinstance(parts.get("files"), dict):
         parts["files"] = sorted(parts["files"])
     return parts

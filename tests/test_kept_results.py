@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -34,10 +35,24 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def differing_cells(now: str, written: str) -> list[tuple[str, str]]:
+    """Words of two pages that differ, numbers by more than a unit of their fourth digit: sums round differently on
+    another processor."""
+    pairs = zip(now.split(), written.split(), strict=True)
+    return [(new, old) for new, old in pairs if new != old and not _nearly_equal(new, old)]
+
+
+def _nearly_equal(new: str, old: str) -> bool:
+    try:
+        return math.isclose(float(new), float(old), rel_tol=1e-3)
+    except ValueError:
+        return False
+
+
 def test_the_tables_of_a_page_are_those_of_its_rows(name: str) -> None:
     page = (ROOT / "docs/results" / f"{name.replace('-', '_')}.md").read_text(encoding="utf-8")
     findings = kept_findings(name)
-    assert PAGES.with_tables(page, findings) == page
+    assert differing_cells(PAGES.with_tables(page, findings), page) == []
     places = re.findall(r"<!-- table ([^>]+?) -->", page)
     assert "hypotheses" in places
     assert page.count("<!-- end -->") == len(places)

@@ -39,7 +39,7 @@ from tokengeom.verification.predictions import ACCEPTED
 from tokengeom.verification.sources import find_statistics
 from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
 
-SOLVED_AGAIN = 5e-3
+SOLVED_AGAIN = 0.01
 """Difference within which numbers are equal where predictions had to be solved for again, exact to their proven gap."""
 ROUNDED = 1e-6
 """Difference below which numbers are equal where items are ordered by them."""
