@@ -18,7 +18,6 @@ from tokengeom.comparison import (
     agreement,
     comparison,
     explained,
-    jackknife,
     logit_numbers,
     similarity_numbers,
     verdict,
@@ -26,6 +25,7 @@ from tokengeom.comparison import (
 from tokengeom.comparison.explanations import ufm
 from tokengeom.comparison.inputs import SMALLEST_STRATUM, CompareSettings
 from tokengeom.comparison.target import FEWEST_GROUPS
+from tokengeom.core import numerics
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom_studies.base import study_names
 
@@ -172,9 +172,9 @@ def permutations() -> int:
     "phrase",
     [
         f"Of more than {similarity_numbers.MOST_ITEMS:,} contexts or tokens, {similarity_numbers.MOST_ITEMS:,} are",
-        f"More than {jackknife.MOST_BLOCKS} units are put into {jackknife.MOST_BLOCKS} blocks",
-        f"from {jackknife.BLOCK_PAIRS} random pairs of blocks",
-        f"Fewer than {jackknife.FEWEST_UNITS} units have no interval",
+        f"More than {numerics.MOST_BLOCKS} units are put into {numerics.MOST_BLOCKS} blocks",
+        f"from {numerics.BLOCK_PAIRS} random pairs of blocks",
+        f"Fewer than {numerics.FEWEST_UNITS} units have no interval",
         f"over {permutations()} random permutations",
         f"the 95th percentile over {agreement.GAUSSIAN_DRAWS} draws of embeddings",
         f"A lead is *clear* if its interval lies above {explained.RESOLUTION:g}",
@@ -209,5 +209,5 @@ def test_numbers_in_words_are_those_of_the_page() -> None:
     assert "collapse to half of the floor of that number or less" in page
     assert explained.FOLDS == 3
     assert "split at random into three folds" in page
-    assert jackknife.FEWEST_UNITS == 5
+    assert numerics.FEWEST_UNITS == 5
     assert "From five trainings on, trainings are left out in turn as well" in page

@@ -122,10 +122,13 @@ GAMMA2_SIDE, GAMMA2_GAP, GAMMA2_PER_DECADE = 104, 0.1, 0.9
 
 
 def work_at_loss(norm: str, rows: int, columns: int, loss_gap: float) -> Work:
-    """The work of a prediction at a loss: in the gamma_2 norm it grows with the size and as the loss falls."""
+    """The work of a prediction at a loss: in the gamma_2 norm and at low losses it grows with size and falling loss."""
     if norm == "nuclear":
         return NUCLEAR_AT_LOSS
-    decades = max(math.log10(GAMMA2_GAP / max(loss_gap, 1e-300)), 0.0)
+    if loss_gap >= GAMMA2_GAP:
+        # Factors are fitted to the loss, in steps whose number hardly depends on the size.
+        return GAMMA2_AT_LOSS
+    decades = math.log10(GAMMA2_GAP / max(loss_gap, 1e-300))
     growth = math.sqrt(min(rows, columns) / GAMMA2_SIDE) * (1.0 + GAMMA2_PER_DECADE * decades)
     fewest, most = GAMMA2_AT_LOSS.iterations
     return replace(GAMMA2_AT_LOSS, iterations=(round(fewest * growth), round(most * growth)))
