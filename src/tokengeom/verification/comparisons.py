@@ -39,8 +39,10 @@ from tokengeom.verification.predictions import ACCEPTED
 from tokengeom.verification.sources import find_statistics
 from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
 
-SOLVED_AGAIN = 0.01
+SOLVED_AGAIN = 2e-3
 """Difference within which numbers are equal where predictions had to be solved for again, exact to their proven gap."""
+SOLVED_IN_ANOTHER_WAY = 0.01
+"""The same for results of 0.1.0, which solved in the gamma_2 norm in another way, for held-out contexts to 0.5%."""
 ROUNDED = 1e-6
 """Difference below which numbers are equal where items are ordered by them."""
 NOT_RECORDED = "what it was made from is not recorded"
@@ -120,6 +122,8 @@ def _differences_to_earlier(
     both = numbers(claimed), numbers(again)
     mine, theirs = ({name: x for name, x in one.items() if name in both[0] and name in both[1]} for one in both)
     of_numbers = {"values and intervals of all that has no free parameter are the same": "value low high"}
+    if tolerance == SOLVED_AGAIN:
+        tolerance = SOLVED_IN_ANOTHER_WAY
     return {
         **_computed_again(mine, theirs, of_numbers, tolerance),
         **_computed_again({"": claimed}, {"": again}, of_all, tolerance),
