@@ -53,7 +53,7 @@ FITS = 4
 FIRST_ITERATIONS = 10
 """Iterations that make the state from which the first factors are fitted."""
 WARM_ITERATIONS = 600
-"""Iterations after which such a solve is begun again without a start."""
+"""Iterations after which a solve in the gamma_2 norm that has a start is given up; it is then begun without one."""
 
 
 class LossPath:

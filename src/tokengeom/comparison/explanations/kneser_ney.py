@@ -138,7 +138,7 @@ class Backoff:
         )
 
     def _places(self, tokens: NDArray[np.int32]) -> list[Int]:
-        """Place of each context's suffix of every length; -1 where the fit does not have it, or it is no suffix."""
+        """Place of each context's suffix of every length; -1 where the fit does not have it, or it is not a suffix."""
         places = [np.zeros(len(tokens), dtype=np.int64)]
         for length, keys in enumerate(self.keys[1:], start=1):
             wanted = _longer(places[-1], tokens[:, -length])
