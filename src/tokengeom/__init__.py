@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from tokengeom.ask.item_report import Explanation as Explanation
     from tokengeom.ask.item_report import ItemReport as ItemReport
     from tokengeom.ask.neighbours import Neighbours as Neighbours
+    from tokengeom.ask.place import Placed as Placed
     from tokengeom.ask.verbs import explain as explain
     from tokengeom.ask.verbs import export as export
     from tokengeom.ask.verbs import neighbours as neighbours
+    from tokengeom.ask.verbs import place as place
     from tokengeom.comparison.agreement import Agreement as Agreement
     from tokengeom.comparison.checkpoints import CheckpointCurve as CheckpointCurve
     from tokengeom.comparison.compare import compare as compare
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from tokengeom.problems.base import Certificate as Certificate
     from tokengeom.results.contract import AbstractResult as AbstractResult
     from tokengeom.results.registry import load as load
+    from tokengeom.statistics.context_features import ContextFeatures as ContextFeatures
     from tokengeom.statistics.count import count as count
     from tokengeom.statistics.next_token import NextTokenStatistics as NextTokenStatistics
     from tokengeom.statistics.pairs import CountedPairs as CountedPairs
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from tokengeom.theory.predicted_path import PredictedPath as PredictedPath
     from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction
     from tokengeom.theory.proxy import predict_proxy as predict_proxy
+    from tokengeom.theory.tied import TiedPrediction as TiedPrediction
     from tokengeom.training.run import Run as Run
     from tokengeom.training.run import Trajectory as Trajectory
     from tokengeom.training.settings import TrainingSettings as TrainingSettings
@@ -69,6 +73,7 @@ _MODULES = {
     "Certificate": "problems.base",
     "CheckpointCurve": "comparison.checkpoints",
     "Comparison": "comparison.comparison",
+    "ContextFeatures": "statistics.context_features",
     "CountedPairs": "statistics.pairs",
     "Estimate": "core.resources",
     "Explanation": "ask.item_report",
@@ -80,6 +85,7 @@ _MODULES = {
     "Monitor": "comparison.monitor",
     "Neighbours": "ask.neighbours",
     "NextTokenStatistics": "statistics.next_token",
+    "Placed": "ask.place",
     "PredictedPath": "theory.predicted_path",
     "ProxyPrediction": "theory.proxy",
     "ReadingSettings": "corpus.locate",
@@ -87,6 +93,7 @@ _MODULES = {
     "Rivals": "comparison.rival_table",
     "Run": "training.run",
     "TextComparison": "comparison.text_comparison",
+    "TiedPrediction": "theory.tied",
     "TokengeomError": "core.errors",
     "TrainingSettings": "training.settings",
     "Trajectory": "training.run",
@@ -104,6 +111,7 @@ _MODULES = {
     "load_arrays": "models.saved_arrays",
     "load_checkpoint": "models.checkpoint",
     "neighbours": "ask.verbs",
+    "place": "ask.verbs",
     "predict": "theory.predict",
     "predict_proxy": "theory.proxy",
     "report": "page.report",

@@ -1,4 +1,4 @@
-"""The verbs `neighbours`, `explain` and `export`, for a prediction, a run, a model or a saved folder."""
+"""The verbs `neighbours`, `explain`, `place` and `export`, for a prediction, a run, a model or a saved folder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tokengeom.ask.explain import AnswersQuestions, Observed, PlainFactors, meas
 from tokengeom.ask.item_report import ItemReport
 from tokengeom.ask.named_vectors import WRITERS, Format, Items, NamedVectors, projector_config
 from tokengeom.ask.neighbours import Neighbours
+from tokengeom.ask.place import Placed
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.inputs import is_model, run_of
 from tokengeom.comparison.model_states import read_model, states_of
@@ -27,6 +28,7 @@ from tokengeom.results.registry import EXPORTED, load
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import NORMS, require_norm
 from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.tied import TiedPrediction
 
 if TYPE_CHECKING:
     from tokengeom.keywords import AskKeywords, ExportKeywords
@@ -147,6 +149,33 @@ def explain(
         for name, run in measured_by_name(measured).items()
     }
     return asked.explain(text, chosen.k, chosen.items, known, measured=runs)
+
+
+def place(result: TiedPrediction | str | Path, texts: str | Sequence[str], *, stats: Statistics = None) -> Placed:
+    """Where contexts lie that the text may not have, and which tokens are predicted to follow them.
+
+    Parameters
+    ----------
+    result
+        A prediction that was made with ties, or the folder of a saved one.
+    texts
+        Contexts, of which the last tokens count.
+    stats
+        As in `neighbours`.
+    """
+    place = Path(result) if isinstance(result, str | Path) else None
+    given: Any = result if place is None else load(place)
+    if not hasattr(given, "place"):
+        raise InputError(
+            f"Contexts that the text does not have are placed by predictions with ties; got a {type(given).__name__}. "
+            "Predict with ties: tg.predict(stats, loss_gap=0.5, ties='positions+suffixes+self'), or on the command "
+            "line: tokengeom predict STATS --loss-gap 0.5 --ties positions+suffixes+self --out tied"
+        )
+    known = _statistics(given, place, stats, "place")
+    if known is None:
+        raise _no_statistics(f"the {type(given).__name__}", "Name its statistics: ")
+    placed: Placed = given.place(texts, stats=known)
+    return placed
 
 
 @takes(ExportSettings)

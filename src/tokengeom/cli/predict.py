@@ -37,6 +37,14 @@ def predict_command(
             help="Predict at this loss above the entropy floor, in nats, instead of in the limit.", show_default=False
         ),
     ] = None,
+    ties: Annotated[
+        str | None,
+        typer.Option(
+            help="Features by which contexts are tied: a sum of positions, pairs, suffixes and self, such as "
+            "positions+suffixes+self. The prediction then has a place for contexts that the text does not have.",
+            show_default=False,
+        ),
+    ] = None,
     proxy: Annotated[
         bool, typer.Option("--proxy", help="Predict the proxy S~ only, by a sparse SVD, for corpora of any size.")
     ] = False,
@@ -57,6 +65,7 @@ def predict_command(
     * `tokengeom predict stats --out prediction`
     * `tokengeom predict stats --loss-gap 0.01 --out at-loss`
     * `tokengeom predict stats --loss-gap 0.01 --norm gamma2 --out at-loss`
+    * `tokengeom predict stats --loss-gap 0.5 --ties positions+suffixes+self --out tied`
     * `tokengeom predict stats --estimate`
     * `tokengeom predict stats --embeddings H.safetensors --out linear`
     * `tokengeom predict big-stats --proxy --components 64 --out proxy`
@@ -66,24 +75,31 @@ def predict_command(
     from tokengeom.theory.linear import LinearPrediction
     from tokengeom.theory.predict import estimate_prediction, predict
     from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
+    from tokengeom.theory.tied import TiedPrediction
 
     began = time.monotonic()
     if [proxy, embeddings is not None, loss_gap is not None].count(True) > 1:
         raise InputError("--proxy, --embeddings and --loss-gap are mutually exclusive: give only one of them.")
+    if ties is not None and (proxy or embeddings is not None):
+        raise InputError("--ties are for learned features: leave --proxy and --embeddings out.")
     if components is not None and not proxy:
         raise InputError("--components is the number of singular vectors of the proxy: use it with --proxy.")
     if estimate:
         if proxy or embeddings is not None:
             raise InputError("--estimate is for learned features: leave --proxy and --embeddings out.")
-        print_estimate(estimate_prediction(statistics, loss_gap=loss_gap, **keywords(settings)))
+        print_estimate(estimate_prediction(statistics, loss_gap=loss_gap, ties=ties, **keywords(settings)))
         return
     limit = FeaturePrediction if embeddings is None else LinearPrediction
     kind: type[AbstractResult] = ProxyPrediction if proxy else limit if loss_gap is None else LossPrediction
+    if ties is not None:
+        kind = TiedPrediction
     if out is not None:
         kind.require_target(out)
     with progress_shown() as progress:
         prediction: AbstractResult
-        if loss_gap is not None:
+        if ties is not None:
+            prediction = predict(statistics, loss_gap=loss_gap, ties=ties, progress=progress, **keywords(settings))
+        elif loss_gap is not None:
             prediction = predict(statistics, loss_gap=loss_gap, progress=progress, **keywords(settings))
         elif proxy:
             prediction = predict_proxy(statistics, **({} if components is None else {"components": components}))

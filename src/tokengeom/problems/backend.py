@@ -14,6 +14,7 @@ processes take the same decisions.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -146,6 +147,21 @@ class Backend:
             return np.asarray(x, dtype=None if getattr(x, "dtype", None) == np.bool_ else np.float64)
         tensor = self.xp.as_tensor(x, device=self.device)
         return tensor if tensor.dtype == self.xp.bool else tensor.to(self.xp.float64)
+
+    def indices(self, x: Any) -> Array:
+        """Whole numbers on this device, to choose entries with."""
+        return np.asarray(x) if self.device is None else self.xp.as_tensor(x, device=self.device).long()
+
+    def sparse(self, x: Any) -> Any:
+        """A sparse matrix of SciPy on this device, for products with dense ones."""
+        rows = x.tocsr().astype(np.float64)
+        if self.device is None:
+            return rows
+        parts = (self.xp.as_tensor(part, device=self.device) for part in (rows.indptr, rows.indices, rows.data))
+        with warnings.catch_warnings():
+            # PyTorch says once that its compressed rows are new.
+            warnings.simplefilter("ignore", UserWarning)
+            return self.xp.sparse_csr_tensor(*parts, size=rows.shape)
 
     def to_numpy(self, x: Array) -> Float:
         """The array as a NumPy array."""

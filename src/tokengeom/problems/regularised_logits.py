@@ -286,12 +286,17 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
             return Computed(self.layout, lambda k: L[k] * (r * c[None, slices[k]]))
         return Computed(self.layout, lambda k: L[k] / (r * c[None, slices[k]]))
 
-    def proven_bound(self, dual: Array | Blocks) -> tuple[float, float]:
-        """The lower bound of the objective that a dual change proves, and how far the dual was from feasible."""
+    def proven_bound(
+        self, dual: Array | Blocks, dual_norm: Callable[[Blocks], float] | None = None
+    ) -> tuple[float, float]:
+        """The lower bound of the objective that a dual change proves, and how far the dual was from feasible.
+
+        ``dual_norm`` gives an upper bound of the dual norm of a change; by default `proven_dual_norm`.
+        """
         given = self.layout.split(dual)
         change = self.each(lambda part, block: part.repair_dual(block)[0], given)
         moved = max(self.backend.largest(abs(change[k] - given[k])) for k in range(len(given))) / self.lam
-        spectral = self.proven_dual_norm(change)
+        spectral = (dual_norm or self.proven_dual_norm)(change)
         scale = min(1.0, self.lam / max(spectral, 1e-300))
         gain, rounding = self.entropy_gain(mapped(lambda block: block * scale, change))
         return gain - rounding, max(moved, spectral / self.lam - 1.0, 0.0)
@@ -303,13 +308,13 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         0; the spectral norm of the difference is at most its Frobenius norm.
         """
         blocks = self.layout.split(change)
-
-        def difference(part: RegularisedLogits, block: Array) -> Array:
-            return part.scaled_dual((part.P + abs(block)) * part._column_excess(block)[None, :])
-
-        moved = 1.1 * self.backend.norm(self.each(difference, blocks))
+        moved = 1.1 * self.backend.norm(self.each(RegularisedLogits.column_repair, blocks))
         scaled = self.each(lambda part, block: part.scaled_dual(block), blocks)
         return self.backend.proven_spectral_norm(scaled) + moved + 8.0 * UNIT * self.backend.norm(scaled)
+
+    def column_repair(self, change: Array) -> Array:
+        """The scaled difference, V' x m', between a change and one whose columns sum to exactly 0."""
+        return self.scaled_dual((self.P + abs(change)) * self._column_excess(change)[None, :])
 
     def repair_dual(self, change: Array) -> tuple[Array, float]:
         """A feasible change near the given one, and the largest difference in units of lambda.
@@ -365,6 +370,11 @@ class Merging:
         keys = [(rows.indices[i:j].tobytes(), rows.data[i:j].tobytes()) for i, j in zip(starts, ends, strict=True)]
         return Merging(first_of_equal(keys)[1], column_of)
 
+    @staticmethod
+    def of_tokens(P: csc_array) -> Merging:
+        """Merge equal rows alone: every context is a column of its own."""
+        return replace(Merging.of(P, np.arange(P.shape[1], dtype=np.float64)), column_of=np.arange(P.shape[1]))
+
     @cached_property
     def a(self) -> Float:
         """Tokens per row, V'."""
@@ -382,10 +392,14 @@ class Merging:
 
     def problem(self, P: csc_array, pi: Float, lam: float, backend: Backend) -> RegularisedLogits:
         """The regularised loss on merged tokens and contexts."""
+        merged, shares = self.merged(P), self.shares(pi)
+        return RegularisedLogits.from_probabilities(merged, shares, lam, a=self.a, n=self.n, backend=backend)
+
+    def merged(self, P: csc_array) -> csc_array:
+        """Probabilities of merged tokens after merged contexts, V' x m'."""
         rows = np.unique(self.row_of, return_index=True)[1]
         columns = np.unique(self.column_of, return_index=True)[1]
-        merged = csc_array(P.tocsr()[rows].tocsc()[:, columns])
-        return RegularisedLogits.from_probabilities(merged, self.shares(pi), lam, a=self.a, n=self.n, backend=backend)
+        return csc_array(P.tocsr()[rows].tocsc()[:, columns])
 
     def shares(self, pi: Float) -> Float:
         """Share of all contexts of each column together, m'."""

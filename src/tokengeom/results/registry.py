@@ -20,6 +20,7 @@ KINDS = {
     "tokengeom-pairs": "tokengeom.statistics.pairs.CountedPairs",
     "tokengeom-features": "tokengeom.theory.features.FeaturePrediction",
     "tokengeom-at-loss": "tokengeom.theory.at_loss.LossPrediction",
+    "tokengeom-tied": "tokengeom.theory.tied.TiedPrediction",
     "tokengeom-path": "tokengeom.theory.predicted_path.PredictedPath",
     "tokengeom-linear": "tokengeom.theory.linear.LinearPrediction",
     "tokengeom-proxy": "tokengeom.theory.proxy.ProxyPrediction",

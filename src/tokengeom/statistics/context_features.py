@@ -161,7 +161,9 @@ class ContextFeatures:
             )
         fields = _codes(contexts)
         if fields.shape[1] != self.length:
-            raise StatisticsError(f"Contexts must have {self.length} tokens, as the others have; got {fields.shape[1]}.")
+            raise StatisticsError(
+                f"Contexts must have {self.length} tokens, as the others have; got {fields.shape[1]}."
+            )
         fields = np.where(fields < self.base, fields, -1)
 
         def number(key: tuple[int, int], pairs: Int) -> Int:
@@ -180,6 +182,11 @@ class ContextFeatures:
     def _starts(self) -> Int:
         """First row of each span, and F."""
         return np.concatenate(([0], np.cumsum(self._sizes))).astype(np.int64)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that the spans have together: F."""
+        return int(self._starts[-1])
 
     def kind(self, f: int) -> str:
         """Kind of feature f: position, pair, suffix or self; `OWN` for a matrix of the user's."""

@@ -17,9 +17,11 @@ from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.core.settings import check_seed, check_tolerance, default_of, make, option, options_of, takes
 from tokengeom.problems.backend import Backend
+from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support
 from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.supports import degenerate_support_warnings
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, require_norm
@@ -27,6 +29,8 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import proxy_exactness
 from tokengeom.theory.solving_time import LIMIT, estimate_limit
+from tokengeom.theory.tied import TiedPrediction
+from tokengeom.theory.tied_path import TiedPath
 from tokengeom.theory.uniqueness import measure_spread, solution_bounds
 
 if TYPE_CHECKING:
@@ -45,8 +49,8 @@ class PredictSettings:
 
     tolerance: float | None = option(
         None,
-        "Proven relative gap to reach. By default 1e-6 for learned features in the limit, 1e-4 at a loss, and 1e-9 for "
-        "the linear model.",
+        "Proven relative gap to reach. By default 1e-6 for learned features in the limit, 1e-4 at a loss, 5e-3 with "
+        "ties, and 1e-9 for the linear model.",
     )
     norm: str = option(
         "nuclear",
@@ -78,6 +82,7 @@ def predict(
     *,
     embeddings: Matrix,
     loss_gap: None = None,
+    ties: None = None,
     progress: AbstractProgress | None = None,
     **settings: Unpack[PredictKeywords],
 ) -> LinearPrediction: ...
@@ -89,6 +94,7 @@ def predict(
     *,
     embeddings: None = None,
     loss_gap: None = None,
+    ties: None = None,
     progress: AbstractProgress | None = None,
     **settings: Unpack[PredictKeywords],
 ) -> FeaturePrediction: ...
@@ -100,9 +106,22 @@ def predict(
     *,
     embeddings: None = None,
     loss_gap: float,
+    ties: None = None,
     progress: AbstractProgress | None = None,
     **settings: Unpack[PredictKeywords],
 ) -> LossPrediction: ...
+
+
+@overload
+def predict(
+    stats: NextTokenStatistics | str | Path,
+    *,
+    embeddings: None = None,
+    loss_gap: float | None = None,
+    ties: str | ContextFeatures,
+    progress: AbstractProgress | None = None,
+    **settings: Unpack[PredictKeywords],
+) -> TiedPrediction: ...
 
 
 @takes(PredictSettings)
@@ -111,9 +130,10 @@ def predict(
     *,
     embeddings: Matrix | None = None,
     loss_gap: float | None = None,
+    ties: str | ContextFeatures | None = None,
     progress: AbstractProgress | None = None,
     **settings: Unpack[PredictKeywords],
-) -> FeaturePrediction | LinearPrediction | LossPrediction:
+) -> FeaturePrediction | LinearPrediction | LossPrediction | TiedPrediction:
     """Predict the geometry that next-token training tends to, or has at a given loss.
 
     In processes that ``torchrun`` has started, learned features are solved for by all of them together: each holds a
@@ -130,12 +150,21 @@ def predict(
     loss_gap
         Loss above the entropy floor, in nats: the prediction is then for learned features at this loss, instead of in
         the limit of training.
+    ties
+        Features by which contexts are tied: a sum of positions, pairs, suffixes and self, such as
+        ``"positions+suffixes+self"`` or ``"3*positions+self"``, or `ContextFeatures` of a matrix of your own. The
+        prediction then has a place for contexts that the text does not have. Without ties, two contexts have in common
+        only the tokens that follow them.
     progress
         Where to show the work; by default nowhere.
     """
     chosen = make(PredictSettings, settings, "predict")
     given = statistics_of(stats, "predict")
     with blas_threads_for(given.V, given.m):
+        if ties is not None:
+            if embeddings is not None:
+                raise InputError("ties are for learned features and embeddings for the linear model: leave one out.")
+            return _predict_tied(given, ties, loss_gap, chosen, progress or SilentProgress())
         return _predicted(given, embeddings, loss_gap, chosen, progress or SilentProgress())
 
 
@@ -168,7 +197,11 @@ def _predicted(
 
 @takes(PredictSettings)
 def estimate_prediction(
-    stats: NextTokenStatistics | str | Path, *, loss_gap: float | None = None, **settings: Unpack[PredictKeywords]
+    stats: NextTokenStatistics | str | Path,
+    *,
+    loss_gap: float | None = None,
+    ties: str | ContextFeatures | None = None,
+    **settings: Unpack[PredictKeywords],
 ) -> Estimate:
     """The time and memory that `predict` is expected to take for learned features, without solving.
 
@@ -176,11 +209,13 @@ def estimate_prediction(
     ----------
     stats
         Next-token statistics, or the folder of saved ones.
-    loss_gap
+    loss_gap, ties
         As in `predict`.
     """
     chosen = make(PredictSettings, settings, "estimate")
     given = statistics_of(stats, "estimate")
+    if ties is not None:
+        return _tied_path(given, features_of(given, ties), chosen).estimate(loss_gap)
     if loss_gap is None:
         return estimate_limit(*_limit_work(given, chosen))
     return _loss_path(given, chosen).estimate(loss_gap)
@@ -192,6 +227,62 @@ def _predict_at_loss(
     path = _loss_path(stats, settings)
     path.estimate(loss_gap, only_if_long=True).announce(progress)
     return replace(path.at(loss_gap, progress), stats=stats)
+
+
+def _predict_tied(
+    stats: NextTokenStatistics,
+    ties: str | ContextFeatures,
+    loss_gap: float | None,
+    settings: PredictSettings,
+    progress: AbstractProgress,
+) -> TiedPrediction:
+    features = features_of(stats, ties)
+    path = _tied_path(stats, features, settings)
+    if loss_gap is None:
+        with progress.stage("Predicting", None):
+            point = path.limit(stats.S, features.matrix)
+    else:
+        path.estimate(loss_gap).announce(progress)
+        point = path.at(loss_gap, progress)
+    return TiedPrediction(
+        features=features,
+        P=stats.P,
+        pi=stats.pi,
+        entropy=float(stats.entropy),
+        statistics_hash=stats.hash,
+        stats=stats,
+        **vars(point),
+    )
+
+
+def _tied_path(stats: NextTokenStatistics, features: ContextFeatures, settings: PredictSettings) -> TiedPath:
+    if settings.norm != "nuclear":
+        raise InputError(f"With ties the norm is nuclear; got norm={settings.norm!r}. Leave it out.")
+    return TiedPath(
+        stats.P,
+        stats.pi,
+        features.matrix,
+        tolerance=LARGEST_GAP if settings.tolerance is None else settings.tolerance,
+        max_iterations=settings.max_iterations,
+        backend=Backend.on(None if settings.device == "cpu" else settings.device),
+        memory_limit=settings.memory_limit,
+    )
+
+
+def features_of(stats: NextTokenStatistics, ties: str | ContextFeatures) -> ContextFeatures:
+    """Features of the contexts of statistics, from their name or as they were given."""
+    if isinstance(ties, str):
+        if stats.contexts is None:
+            raise InputError(
+                "Ties are made of the tokens of contexts, and these statistics have none. Count them from a text, or "
+                "give the features as a matrix: ties=tg.ContextFeatures.from_matrix(Phi)."
+            )
+        return ContextFeatures.of_contexts(stats.contexts, ties)
+    if getattr(ties, "m", None) != stats.m:
+        raise InputError(
+            f"ties must be a sum such as 'positions+self', or features of these {stats.m:,} contexts; got {ties!r}."
+        )
+    return ties
 
 
 def _loss_path(stats: NextTokenStatistics, settings: PredictSettings) -> LossPath:

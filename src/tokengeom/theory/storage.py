@@ -26,6 +26,7 @@ from tokengeom.problems.supports import SupportReduction
 from tokengeom.results.contract import SAME
 from tokengeom.results.convert import Digest, Within, from_manifest, to_plain
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SUM_TOLERANCE, SavedArrays
+from tokengeom.statistics.context_features import OWN, ContextFeatures, parse_ties
 from tokengeom.statistics.supports import check_table
 from tokengeom.theory.uniqueness import SolutionBounds, Spread
 
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 
     from tokengeom.theory.at_loss import LossPrediction
     from tokengeom.theory.features import FeaturePrediction
+    from tokengeom.theory.tied import TiedPrediction
 
-FEATURES, AT_LOSS = "features.safetensors", "at-loss.safetensors"
-"""Files with the arrays of a prediction in the limit, and at a loss."""
+FEATURES, AT_LOSS, TIED = "features.safetensors", "at-loss.safetensors", "tied.safetensors"
+"""Files with the arrays of a prediction in the limit, at a loss, and with tied contexts."""
 MOST_WINDOWS = 2**53
 """More windows than any text has; up to it, counts are exact in floating-point numbers."""
 SMALLEST_LAM = 1e-50
@@ -81,6 +83,22 @@ class LossEntries:
     norm: Literal["nuclear", "gamma2"]
     statistics_hash: Digest | None
     certificate: Certificate
+
+
+@dataclass(frozen=True)
+class TiedEntries:
+    """Entries of the manifest of a `TiedPrediction`; ``length`` and ``base`` are those of its features."""
+
+    lam: Annotated[float, Within(0.0, LARGEST_ENTRY)]
+    loss_gap: Size
+    entropy: NotNegative
+    status: str
+    seconds: NotNegative
+    statistics_hash: Digest | None
+    certificate: Certificate
+    ties: str
+    length: Annotated[int, Within(0, 64)]
+    base: Annotated[int, Within(0, 2**31)]
 
 
 def entries_of(kind: type[T], result: object, **others: object) -> dict[str, Any]:
@@ -248,3 +266,46 @@ def read_merging(arrays: SavedArrays, rows: int, columns: int) -> Merging:
     if (merging.a.size, merging.n.size) != (rows, columns) or 0 in merging.a or 0 in merging.n:
         raise arrays.damaged("row_of and column_of must name every row and column of the merged arrays")
     return merging
+
+
+def write_tied(prediction: TiedPrediction, folder: Path) -> dict[str, Any]:
+    """Write the arrays of a prediction with tied contexts; returns the entries of its manifest."""
+    features = prediction.features
+    arrays = {name: getattr(prediction, name) for name in ("W", "A", "pi")}
+    for name, table in (("P", prediction.P), ("Phi", features.matrix)):
+        arrays[f"{name}_data"] = table.data.astype(np.float64)
+        arrays |= {f"{name}_{part}": getattr(table, part).astype(np.int64) for part in ("indices", "indptr")}
+    arrays |= {f"step_{last}_{count}": pairs for (last, count), pairs in features.steps.items()}
+    write_arrays(folder / TIED, arrays)
+    described = {name: getattr(features, name) for name in ("ties", "length", "base")}
+    return entries_of(TiedEntries, prediction, **described)
+
+
+def read_tied(kind: type[TiedPrediction], folder: Path, manifest: dict[str, Any]) -> TiedPrediction:
+    """The prediction with tied contexts that `write_tied` wrote."""
+    saved, arrays = from_manifest(TiedEntries, manifest, folder), SavedArrays(folder / TIED)
+    W = arrays.floats("W", (None, None))
+    A = arrays.floats("A", (W.shape[1], None))
+    m = arrays.floats("pi", (None,)).size
+    P, pi = _read_probabilities(arrays, W.shape[0], m)
+    require_finite(arrays, saved.certificate)
+    _require_entropy(arrays, saved.entropy, W.shape[0])
+    entries = {name: value for name, value in vars(saved).items() if name not in ("ties", "length", "base")}
+    return kind(W=W, A=A, features=_read_context_features(arrays, saved, A.shape[1], m), P=P, pi=pi, **entries)
+
+
+def _read_context_features(arrays: SavedArrays, saved: TiedEntries, F: int, m: int) -> ContextFeatures:
+    Phi = arrays.table("Phi_", np.float64, (F, m))
+    if saved.ties == OWN:
+        return ContextFeatures.from_matrix(Phi)
+    try:
+        weights = parse_ties(saved.ties, saved.length)
+    except StatisticsError as error:
+        raise arrays.damaged(str(error).rstrip(".")) from error
+    furthest = {last: max(first for other, first in weights if other == last) for last, _ in weights}
+    keys = [(last, count) for last, first in furthest.items() for count in range(1, first - last + 2)]
+    steps = {key: arrays.wholes("step_{}_{}".format(*key), (None,), 0, 2**62) for key in keys}
+    features = ContextFeatures(saved.ties, Phi, weights, steps, saved.length, saved.base)
+    if any((np.diff(pairs) <= 0).any() for pairs in steps.values()) or features.rows != F:
+        raise arrays.damaged("the numbered tokens of its features are not those of its rows")
+    return features

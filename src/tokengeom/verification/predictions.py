@@ -27,17 +27,22 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction, captured_share, centred_operator, norm_of_rest, proxy_exactness
+from tokengeom.theory.tied import TiedPrediction
 from tokengeom.theory.uniqueness import solution_bounds
 from tokengeom.verification.verify import Checks, same
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
-    Prediction = FeaturePrediction | LossPrediction | PredictedPath | ProxyPrediction | LinearPrediction
+    Prediction = (
+        FeaturePrediction | LossPrediction | PredictedPath | ProxyPrediction | LinearPrediction | TiedPrediction
+    )
 
 SAME_PROBABILITY = 1e-12
 FEASIBLE = 1e-9
 """Largest residual of logits and dual of a prediction in the limit."""
+FEASIBLE_MARGIN = 1e-6
+"""By how much a margin of a prediction in the limit with ties may be below 1."""
 PROOF = 1e-7
 """Residual up to which a witness or a refutation of the linear model is accepted."""
 ORTHONORMAL = 1e-8
@@ -99,6 +104,36 @@ def _feature_statistics(prediction: FeaturePrediction, stats: NextTokenStatistic
         SAME_PROBABILITIES: same_probabilities(prediction.P, stats.P) and same_entries(prediction.pi, stats.pi),
         "windows and coverage are those of the statistics": same_windows,
     }
+
+
+def check_tied(prediction: TiedPrediction, nearby: NearbyResults) -> Checks:
+    """Loss, certificate, features and probabilities of a prediction with tied contexts."""
+    entropy = -float(np.repeat(prediction.pi, np.diff(prediction.P.indptr)) @ x_log_x(prediction.P.data))
+    checks: Checks = {"the entropy floor is the one claimed": close(prediction.entropy, entropy)}
+    if prediction.in_limit:
+        distances = margins(prediction.L, dense(prediction.P) > 0)
+        checks |= {
+            "every support is separated by a margin of 1": float(distances.min()) >= 1.0 - FEASIBLE_MARGIN,
+            "the norm's lower bound: its dual is not kept": None,
+        }
+    else:
+        gap, proof = prediction.proven_again()
+        checks["the loss gap is the one claimed"] = close(prediction.loss_gap, gap)
+        checks |= _certificate_checks(prediction.certificate, proof, *OBJECTIVE)
+    return {
+        **checks,
+        **against_statistics(prediction, nearby, lambda stats: _tied_statistics(prediction, stats)),
+        "the solver's status and time: only solving again would show them": None,
+    }
+
+
+def _tied_statistics(prediction: TiedPrediction, stats: NextTokenStatistics) -> Checks:
+    features = prediction.features
+    checks: Checks = {SAME_PROBABILITIES: same_probabilities(prediction.P, stats.P)}
+    if features.weights and stats.contexts is not None:
+        again = features.of(stats.contexts)
+        checks["the features are those of the contexts"] = abs(again - features.matrix).sum() == 0.0
+    return checks
 
 
 def check_at_loss(prediction: LossPrediction, nearby: NearbyResults) -> Checks:

@@ -24,6 +24,7 @@ Checks = dict[str, bool | None]
 CHECKS: dict[str, str] = {
     "tokengeom-features": "tokengeom.verification.predictions.check_features",
     "tokengeom-at-loss": "tokengeom.verification.predictions.check_at_loss",
+    "tokengeom-tied": "tokengeom.verification.predictions.check_tied",
     "tokengeom-path": "tokengeom.verification.predictions.check_path",
     "tokengeom-linear": "tokengeom.verification.predictions.check_linear",
     "tokengeom-proxy": "tokengeom.verification.predictions.check_proxy",

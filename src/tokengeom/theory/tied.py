@@ -1,0 +1,256 @@
+"""Tied features: contexts that share tokens share vectors, so contexts that were never seen have a place too.
+
+``H = A Phi``,   ``L = W A Phi = B Phi``
+
+where
+
+``Phi``    features of contexts (`ContextFeatures`), F x m: which tokens stand where
+``A``      one vector per feature, d x F; ``W`` one per token, V x d
+``B``      ``W A``, V x F, of smallest nuclear norm for its loss, or in the limit with margins 1 on ``B Phi``
+
+With a feature per context and no other this is the prediction for unconstrained features. A context x that the text
+does not have lies at ``h(x) = A phi(x)``, and its logits are ``B phi(x)``.
+
+**Two views of one sum.** With ``G = (P - softmax(L)) diag(pi) / lam``, the optimality conditions are ``A^T = (G
+Phi^T)^T W`` and ``W = G Phi^T A^T``. So the cosine of two contexts is a sum over the features of one of them, ``<h_j,
+h_k> = sum_f Phi_fj <a_f, h_k>``, and each term is a sum over tokens, ``a_f = sum_z (G Phi^T)_zf w_z``: what followed
+the contexts that have the feature, and what the prediction does not give it yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from tokengeom.ask.explain import AnswersQuestions
+from tokengeom.ask.place import Placed, place
+from tokengeom.core.numerics import Float, Int, cosines
+from tokengeom.core.resources import require_memory
+from tokengeom.problems.backend import Backend
+from tokengeom.problems.base import Certificate
+from tokengeom.problems.regularised_logits import Merging
+from tokengeom.problems.tied_logits import TiedLogits
+from tokengeom.results.contract import AbstractResult
+from tokengeom.statistics.context_features import ContextFeatures
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.supports import group_supports
+from tokengeom.theory.at_loss import ProvenNorm
+from tokengeom.theory.storage import read_tied, write_tied
+
+if TYPE_CHECKING:
+    from tokengeom.ask.item_search import Item
+    from tokengeom.ask.named_vectors import Items
+
+NOT_FIXED = 0.05
+"""Relative length of what the optimality conditions leave of a vector, from which on it is said."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
+    """What tied features are predicted to be at a loss gap, or in the limit, with their certificate.
+
+    ``W``, ``A``
+        Vectors of tokens, V x d, and of features, d x F.
+    ``features``
+        The features, whose matrix is Phi, F x m.
+    ``P``, ``pi``
+        Next-token probabilities, V x m, and shares of the contexts, m.
+    ``loss_gap``, ``lam``
+        ``CE - H`` in nats, and the strength at which B is optimal; both 0 in the limit.
+    ``certificate``
+        Of ``CE(B Phi) - H + lam ||B||_*``, or in the limit of the norm: the bound is proven, the value evaluated.
+    ``entropy``, ``status``, ``seconds``, ``statistics_hash``, ``stats``
+        As in `LossPrediction`.
+    """
+
+    kind: ClassVar[str] = "tokengeom-tied"
+    title: ClassVar[str] = "Prediction with tied contexts"
+
+    W: Float
+    A: Float
+    features: ContextFeatures
+    P: csc_array
+    pi: Float
+    lam: float
+    loss_gap: float
+    certificate: Certificate
+    entropy: float
+    status: str
+    seconds: float
+    statistics_hash: str | None = None
+    stats: NextTokenStatistics | None = None
+
+    @property
+    def in_limit(self) -> bool:
+        """Whether this is the prediction in the limit of no loss."""
+        return self.lam == 0.0
+
+    @property
+    def norm_value(self) -> float:
+        """``||B||_*``."""
+        return self.certificate.value if self.in_limit else super().norm_value
+
+    @property
+    def lower_bound(self) -> float:
+        """Proven lower bound on the norm of every B with at most this loss gap, or in the limit with margins 1."""
+        return self.certificate.bound if self.in_limit else super().lower_bound
+
+    @property
+    def rank(self) -> int:
+        """Rank d of B."""
+        return int(self.W.shape[1])
+
+    @cached_property
+    def H(self) -> Float:
+        """Context embeddings ``A Phi``, d x m."""
+        return np.asarray((self.features.matrix.T @ self.A.T).T)
+
+    @cached_property
+    def B(self) -> Float:
+        """``W A``, V x F."""
+        require_memory(8 * self.W.shape[0] * self.A.shape[1], "B (V x F)", "Use W and A, which are small.")
+        return np.asarray(self.W @ self.A)
+
+    @cached_property
+    def L(self) -> Float:
+        """Logits ``B Phi``, V x m."""
+        require_memory(8 * self.W.shape[0] * self.features.m, "L (V x m)", "Use W and H, which are small.")
+        return np.asarray(self.W @ self.H)
+
+    @property
+    def token_cosines(self) -> Float:
+        """Cosines between tokens, V x V; 0 where a token has no direction."""
+        return cosines(self.W.T)
+
+    @property
+    def context_cosines(self) -> Float:
+        """Cosines between contexts, m x m; 0 where a context has no direction."""
+        require_memory(8 * self.features.m**2, "The context cosines (m x m)", "Use columns of H instead.")
+        return cosines(self.H)
+
+    @cached_property
+    def context_groups(self) -> Int:
+        """Support group of each context, m: equal numbers have the same support; -1 is a full support."""
+        groups = group_supports(self.P)
+        return np.where(np.diff(self.P.indptr) == self.P.shape[0], -1, groups.label).astype(np.int64)
+
+    def place(self, texts: str | Sequence[str], stats: NextTokenStatistics | None = None) -> Placed:
+        """Where contexts lie that the text may not have: their embeddings, neighbours and next tokens.
+
+        ``texts``
+            Texts of contexts, of which the last tokens count; or an array of token ids, one context per row.
+        ``stats``
+            As in `neighbours`.
+        """
+        return place(self, texts, self._named_by(stats))
+
+    def proven_again(self) -> tuple[float, Certificate]:
+        """Loss gap and certificate at a loss, computed again from W, A, the features and the probabilities."""
+        merging, Phi = Merging.of_tokens(self.P), self.features.matrix
+        problem = TiedLogits.of(self.P, self.pi, Phi, merging, Backend.on()).at(self.lam)
+        first = np.unique(merging.row_of, return_index=True)[1]
+        X = self.A.T @ (self.W[first] * np.sqrt(merging.a)[:, None]).T
+        return problem.loss_gap(X), problem.certify(X, problem.change(X))
+
+    def summary(self) -> str:
+        """Ties, loss gap, norm with its proof, and rank, one sentence per line."""
+        where = (
+            "In the limit of training"
+            if self.in_limit
+            else (f"At a loss gap of {self.loss_gap:.4g} nats (entropy floor {self.entropy:.4f})")
+        )
+        what = "separate every support" if self.in_limit else "have this loss"
+        return "\n".join(
+            [
+                f"{self.features.m:,} contexts tied by {self.features.F:,} features ({self.features.ties}).",
+                f"{where}: nuclear norm {self.norm_value:.6g}, proven within {self.relative_gap:.1e} of the smallest "
+                f"with which these features {what}.",
+                f"Rank {self.rank}; {self.status}.",
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of the prediction as plain data."""
+        return {
+            "ties": self.features.ties,
+            "features": self.features.F,
+            "loss_gap": self.loss_gap,
+            "lam": self.lam,
+            "nuclear_norm": self.norm_value,
+            "lower_bound": self.lower_bound,
+            "relative_gap": self.relative_gap,
+            "rank": self.rank,
+            "entropy_nats": self.entropy,
+            "statistics_hash": self.statistics_hash,
+        }
+
+    @property
+    def _source(self) -> str:
+        where = "in the limit" if self.in_limit else f"at a loss gap of {self.loss_gap:.3g} nats"
+        return f"predicted {where} with contexts tied by {self.features.ties}"
+
+    def _pulls(self) -> TiedPulls | str:
+        if self.in_limit:
+            return "What pulls an item is shown for predictions at a loss."
+        return TiedPulls(self)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("ties", f"{self.features.ties}: {self.features.F:,} features"),
+            ("loss gap", "0 (limit)" if self.in_limit else f"{self.loss_gap:.4g} nats"),
+            ("nuclear norm", f"{self.norm_value:.6g}"),
+            ("rank", f"{self.rank}"),
+            ("proven gap", f"{self.relative_gap:.1e}"),
+        ]
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        return write_tied(self, folder)
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> TiedPrediction:
+        return read_tied(cls, folder, manifest)
+
+
+@dataclass(frozen=True, eq=False)
+class TiedPulls:
+    """What pulls contexts and tokens of tied features: ``h_j = sum_z (G K)_zj w_z`` with ``K = Phi^T Phi``."""
+
+    prediction: TiedPrediction
+
+    @cached_property
+    def G(self) -> Float:
+        """``(P - softmax(L)) diag(pi) / lam``, V x m."""
+        known, L = self.prediction, self.prediction.L
+        q = np.exp(L - L.max(axis=0))
+        q /= q.sum(axis=0)
+        return np.asarray((known.P.toarray() - q) * (known.pi / known.lam))
+
+    @property
+    def groups(self) -> Mapping[Items, Int]:
+        """Every token, and every context, by itself."""
+        V, m = self.G.shape
+        return {"tokens": np.arange(V), "contexts": np.arange(m)}
+
+    def on(self, item: Item) -> Float:
+        """Column j of ``G K`` (V) for a context, row z of G (m) for a token."""
+        if item.items == "tokens":
+            return np.asarray(self.G[item.index])
+        Phi = self.prediction.features.matrix
+        return np.asarray(self.G @ (Phi.T @ Phi[:, [item.index]]).toarray().reshape(-1))
+
+    def note(self, item: Item) -> str:
+        """Where the proof leaves much of the vector open: how much; empty otherwise."""
+        known = self.prediction
+        contexts = item.items == "contexts"
+        vector, others = (known.H[:, item.index], known.W) if contexts else (known.W[item.index], known.H.T)
+        left = float(np.linalg.norm(vector - others.T @ self.on(item)))
+        share = left / max(float(np.linalg.norm(vector)), 1e-300)
+        return f"The prediction is proven only so far that {share:.0%} of the vector is left open." * (
+            share > NOT_FIXED
+        )

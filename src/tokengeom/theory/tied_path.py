@@ -1,0 +1,213 @@
+"""The search for the point of the path of tied features that has a given loss gap, and the limit of that path.
+
+``B(lam) = argmin CE(B Phi) + lam ||B||_*``,   ``CE(B(lam) Phi) - H = g``
+
+Each strength starts where the last one ended. Far from the gap that is asked for, points are solved roughly.
+
+In the limit of no loss B tends in direction to the smallest nuclear norm with margins 1 on ``B Phi``: the margin
+problem of the linear model, with features in the place of embeddings. Where contexts have no feature of their own it
+may have no solution, which is proven.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, blas_threads_for
+from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
+from tokengeom.problems.backend import Array, Backend
+from tokengeom.problems.base import LARGEST_GAP, Certificate
+from tokengeom.problems.ntp_svm import NORMS, MarginProblem
+from tokengeom.problems.regularised_logits import Merging
+from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
+from tokengeom.solvers.margin import solve_margin
+from tokengeom.solvers.proximal_gradient import ContextRows, Momentum, ProximalGradient, first_state, take_step
+
+ROUGH, NEAR_TOLERANCE = 0.3, 0.03
+"""Tolerances of points that only guide the search, far from and near to the loss gap asked for."""
+NEAR = 0.3
+"""Distance in log g from which on a point is near."""
+GAP_ACCURACY = 0.01
+"""Relative difference between the loss gap asked for and the one reached."""
+FIRST = 0.5
+"""First strength, as a share of the largest."""
+LARGEST_FALL = math.log(6.0)
+"""Largest fall of log lam from one point to the next."""
+MOST_POINTS = 30
+TIMED_STEPS = 3
+ITERATIONS = (250, 800)
+"""Iterations of all points of a search together, to a proof of 0.5%."""
+FEATURE_ARRAYS, CONTEXT_ARRAYS = 9, 8
+"""Arrays of F' x V' and of m x V' that are held at the peak of a solve."""
+RANK_TOLERANCE = 1e-7
+LARGEST_MARGINS = 4_000_000
+"""Merged tokens times contexts up to which the limit is solved for: some minutes."""
+
+
+@dataclass(frozen=True, eq=False)
+class TiedPoint:
+    """A point of the path: tokens W (V x d), features A (d x F), and what is proven about them."""
+
+    W: Float
+    A: Float
+    lam: float
+    loss_gap: float
+    certificate: Certificate
+    status: str
+    seconds: float
+
+
+class TiedPath:
+    """Predictions of tied features at losses, for probabilities P (V x m), shares pi (m) and features Phi (F x m)."""
+
+    def __init__(
+        self,
+        P: csc_array,
+        pi: Float,
+        Phi: csc_array,
+        *,
+        tolerance: float,
+        max_iterations: int,
+        backend: Backend | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.tolerance, self.max_iterations = tolerance, max_iterations
+        self.backend = Backend.on() if backend is None else backend
+        self.merging, self.features = Merging.of_tokens(P), DistinctFeatures.of(Phi, largest_rows=False)
+        self.shape = (self.merging.a.size, *self.features.matrix.shape)
+        require_memory(
+            self.bytes_needed(),
+            "Tied features of {:,} merged tokens, {:,} distinct features and {:,} contexts".format(*self.shape),
+            lambda share: f"{fewer_contexts(share, Phi.shape[1])}, or a smaller vocabulary.",
+            memory_limit,
+            self.backend.device,
+        )
+        with blas_threads_for(*self.shape[:2]):
+            self.problem = TiedLogits.of(P, pi, self.features.matrix, self.merging, self.backend)
+            self.largest_gap, self.largest_lam = self.problem.zero_gap, self.problem.largest_lam
+
+    def bytes_needed(self) -> int:
+        """Bytes that a solve holds at its peak."""
+        rows, features, contexts = self.shape
+        return int(8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts))
+
+    def estimate(self, loss_gap: float | None) -> Estimate:
+        """The time and memory that a prediction at a loss is expected to take, from a few steps at its start."""
+        what = "Tied features of {:,} x {:,} features x {:,} contexts (merged)".format(*self.shape)
+        if loss_gap is None:
+            raise ProblemError("Time is estimated for tied features at a loss: give a loss gap.")
+        with blas_threads_for(*self.shape[:2]):
+            rows = ContextRows(self.problem.at(FIRST * self.largest_lam))
+            state = first_state(rows)
+            take_step(rows, state)
+            began = time.perf_counter()
+            for _ in range(TIMED_STEPS):
+                take_step(rows, state)
+            self.backend.synchronise()
+            each = (time.perf_counter() - began) / TIMED_STEPS
+        digits = max(-math.log10(self.tolerance), 1.0) / -math.log10(LARGEST_GAP)
+        fewest, most = (count * each * digits for count in ITERATIONS)
+        return Estimate(what, fewest, most, self.bytes_needed())
+
+    def at(self, loss_gap: float, progress: AbstractProgress | None = None) -> TiedPoint:
+        """The point of the path whose loss gap is within 1% of the one asked for, proven to the tolerance."""
+        if not 0.0 < loss_gap < self.largest_gap:
+            raise ProblemError(
+                f"A loss gap must lie strictly between 0 and {self.largest_gap:.4g} nats, the gap of a uniform guess "
+                f"on these statistics; got {loss_gap!r}. Without a loss gap, the prediction is that in the limit."
+            )
+        with blas_threads_for(*self.shape[:2]):
+            return self._search(loss_gap, progress or SilentProgress())
+
+    def _search(self, loss_gap: float, progress: AbstractProgress) -> TiedPoint:
+        log_lam, target = math.log(FIRST * self.largest_lam), math.log(loss_gap)
+        tolerance, seconds, iterations = ROUGH, 0.0, 0
+        state: Momentum | None = None
+        known: list[tuple[float, float]] = []
+        with progress.stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
+            for _ in range(MOST_POINTS):
+                problem = self.problem.at(math.exp(log_lam))
+                solver = ProximalGradient(
+                    max(tolerance, self.tolerance),
+                    self.max_iterations,
+                    lambda _, excess: stage.advance(0.0, f"dual above its bound by {excess:.1%}"),
+                )
+                solution, state = solver(problem, state)
+                reached = problem.loss_gap(solution.x)
+                seconds, iterations = seconds + solution.seconds, iterations + solution.iterations
+                away = target - math.log(reached)
+                if solver.tolerance == self.tolerance and abs(math.expm1(-away)) <= GAP_ACCURACY:
+                    break
+                known.append((log_lam, math.log(reached)))
+                tolerance = self._next_tolerance(away, tolerance)
+                if abs(math.expm1(-away)) > GAP_ACCURACY:
+                    log_lam = min(log_lam + max(away / _slope(known), -LARGEST_FALL), math.log(self.largest_lam) - 1e-9)
+            else:
+                raise ProblemError(
+                    f"The search for a loss gap of {loss_gap:.4g} ended at {reached:.4g}: {solution.status}. Likely "
+                    "the features cannot reach it: contexts that differ share all of them. Add 'self' to the ties, or "
+                    "ask for a larger gap."
+                )
+        status = f"{solution.status}, {iterations} iterations in total"
+        W, A = self._factors(solution.x)
+        return TiedPoint(W, A, problem.lam, reached, solution.certificate, status, seconds)
+
+    def _next_tolerance(self, away: float, last: float) -> float:
+        """Solve nearer to the end as the loss gap comes nearer to the one asked for."""
+        if abs(away) > NEAR:
+            return ROUGH
+        return NEAR_TOLERANCE if last > NEAR_TOLERANCE and abs(away) > GAP_ACCURACY else self.tolerance
+
+    def _factors(self, X: Array) -> tuple[Float, Float]:
+        """Balanced factors W (V x d) and A (d x F) of ``X = diag(c) B^T diag(r)``, on all tokens and features."""
+        x = self.backend.to_numpy(X)
+        eigenvalues, Q = np.linalg.eigh(x.T @ x)
+        s = np.sqrt(np.maximum(eigenvalues, 0.0))[::-1]
+        rank = int((s > RANK_TOLERANCE * max(float(s[0]), 1e-300)).sum())
+        s, Q = s[:rank], Q[:, ::-1][:, :rank]
+        root = np.sqrt(s)
+        W = (Q * root) / np.sqrt(self.merging.a)[:, None]
+        return W[self.merging.row_of], self.features.of_all((x @ Q / root).T)
+
+    def limit(self, S: csc_array, Phi: csc_array) -> TiedPoint:
+        """The smallest nuclear norm with margins 1 on ``B Phi``; refused, with its proof, where there is none."""
+        size = self.merging.a.size * Phi.shape[1]
+        if size > LARGEST_MARGINS:
+            raise ProblemError(
+                f"The limit of tied features is solved for up to {LARGEST_MARGINS:,} tokens x contexts; got {size:,}. "
+                "Give a loss gap, at which tied features are predicted at any size, or take fewer contexts."
+            )
+        answer = solve_margin(MarginProblem(S.toarray() > 0, Phi.toarray(), NORMS["nuclear"]), self.tolerance)
+        solution = answer.solution
+        if not answer.separable:
+            raise ProblemError(
+                "These features cannot separate the supports, so there is no prediction in the limit: weights of "
+                f"contexts and tokens prove it, whose features cancel up to {solution.certificate.dual_residual:.1e}. "
+                "Add 'self' to the ties, or give a loss gap."
+            )
+        U, s, Vt = np.linalg.svd(solution.x, full_matrices=False)
+        kept = s > RANK_TOLERANCE * s[0]
+        root = np.sqrt(s[kept])
+        return TiedPoint(
+            U[:, kept] * root,
+            root[:, None] * Vt[kept],
+            0.0,
+            0.0,
+            solution.certificate,
+            solution.status,
+            solution.seconds,
+        )
+
+
+def _slope(known: list[tuple[float, float]]) -> float:
+    """Slope of log g against log lam through the last two points, kept in a range that the path can have."""
+    if len(known) < 2 or known[-1][0] == known[-2][0]:
+        return 1.0
+    return min(max((known[-1][1] - known[-2][1]) / (known[-1][0] - known[-2][0]), 0.4), 3.0)

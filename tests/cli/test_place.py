@@ -1,0 +1,46 @@
+"""``tokengeom predict --ties`` and ``tokengeom place``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tokengeom as tg
+from command_line import run_here
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("tied")
+    tg.count(["a b c a b d a b c b c d a c b"], context=2, tokenizer="word").save(place / "stats")
+    ties = ("--loss-gap", "0.3", "--ties", "positions+self", "--out", place / "tied")
+    made = run_here("predict", place / "stats", *ties, "--json")
+    assert made.code == 0, made.err
+    numbers = json.loads(made.out)
+    assert numbers["ties"] == "positions+self"
+    assert numbers["features"] > 0
+    assert numbers["relative_gap"] <= 0.005
+    return place
+
+
+def test_contexts_are_placed(folder: Path) -> None:
+    asked = run_here("place", folder / "tied", "d b", "a b", "-k", 2, "--json")
+    assert asked.code == 0, asked.err
+    unseen, counted = json.loads(asked.out)["contexts"]
+    assert (unseen["seen"], counted["seen"]) == ("never", "counted")
+    assert len(unseen["next_tokens"]) == len(unseen["neighbours"]) == 2
+    shown = run_here("place", folder / "tied", "d b", "z z").out
+    assert "is not in the text" in shown
+    assert "nothing is predicted for it" in shown
+
+
+def test_place_says_what_it_needs(folder: Path) -> None:
+    tg.predict(folder / "stats").save(folder / "plain")
+    refused = run_here("place", folder / "plain", "d b")
+    assert refused.code == 2
+    assert "predictions with ties" in " ".join(refused.err.split())
+    both = run_here("predict", folder / "stats", "--ties", "self", "--proxy")
+    assert both.code == 2
+    assert "--ties are for learned features" in " ".join(both.err.split())

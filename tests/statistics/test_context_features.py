@@ -1,0 +1,89 @@
+"""Features of contexts, compared with spans that are written out by hand, and invariances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokengeom.core.errors import StatisticsError
+from tokengeom.statistics.context_features import ContextFeatures, parse_ties
+
+ALL = "positions+pairs+suffixes+self"
+
+
+def spans_of(context: tuple[int, ...], ties: str) -> set[tuple[int, tuple[int, ...]]]:
+    """Features of a context without the package: place after the span, and its tokens."""
+    L = len(context)
+    spans = []
+    if "positions" in ties:
+        spans += [(i, i + 1) for i in range(L)]
+    if "pairs" in ties:
+        spans += [(i, i + 2) for i in range(L - 1)]
+    if "suffixes" in ties:
+        spans += [(i, L) for i in range(1, L)]
+    if "self" in ties:
+        spans += [(0, L)]
+    return {(L - j, context[i:j]) for i, j in spans}
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(-1, 3)] * 4), min_size=1, max_size=12),
+    st.lists(st.tuples(*[st.integers(-1, 5)] * 4), min_size=1, max_size=6),
+    st.sampled_from([ALL, "positions", "pairs+self", "suffixes", "self", "positions+suffixes+self"]),
+)
+def test_features_are_the_spans_that_contexts_have(
+    contexts: list[tuple[int, ...]], others: list[tuple[int, ...]], ties: str
+) -> None:
+    features = ContextFeatures.of_contexts(np.array(contexts), ties)
+    written = [(after, tuple(ids)) for ids, after in map(features.tokens, range(features.F))]
+    assert len(set(written)) == len(written)
+    assert set(written) == set().union(*(spans_of(context, ties) for context in contexts))
+    for given_contexts, matrix in ((contexts, features.matrix), (others, features.of(np.array(others)))):
+        for j, context in enumerate(given_contexts):
+            there = {written[f] for f in np.flatnonzero(matrix[:, [j]].toarray().reshape(-1))}
+            assert there == spans_of(context, ties) & set(written)
+
+
+def test_absent_tokens_have_no_features_but_a_shorter_context_is_itself() -> None:
+    features = ContextFeatures.of_contexts(np.array([[-2, 1, 2], [0, 1, 2]]), ALL)
+    names = [[features.name(f) for f in features.matrix[:, [j]].indices] for j in (0, 1)]
+    assert sorted(names[0]) == sorted(
+        ["\u2026 2", "\u2026 1, 1 before the end", "\u2026 1 2", "the context \u201c1 2\u201d itself"]
+    )
+    assert len(names[1]) == 3 + 2 + 1
+
+
+def test_weights_are_those_given_and_a_span_of_two_kinds_has_the_larger() -> None:
+    features = ContextFeatures.of_contexts(np.array([[0, 1, 2]]), "3*positions+0.5*suffixes+2*self")
+    spans = [features.tokens(f) for f in range(features.F)]
+    weights = {(after, len(ids)): features.matrix[f, 0] for f, (ids, after) in enumerate(spans)}
+    assert weights == {(0, 1): 3.0, (1, 1): 3.0, (2, 1): 3.0, (0, 2): 0.5, (0, 3): 2.0}
+    assert features.has_self
+    assert not ContextFeatures.of_contexts(np.array([[0, 1]]), "positions").has_self
+
+
+def test_many_contexts_are_numbered_exactly() -> None:
+    rng = np.random.default_rng(0)
+    contexts = np.unique(rng.integers(0, 50_000, (200_000, 6)), axis=0)
+    features = ContextFeatures.of_contexts(contexts, ALL)
+    spans = [(i, i + 1) for i in range(6)] + [(i, i + 2) for i in range(5)] + [(i, 6) for i in range(4)]
+    assert sum(len(np.unique(contexts[:, i:j], axis=0)) for i, j in spans) == features.F
+
+
+@pytest.mark.parametrize("ties", ["position", "", "positions++self", "0*self", "-1*self", "nan*self", "positions*2"])
+def test_ties_that_mean_nothing_are_refused(ties: str) -> None:
+    with pytest.raises(StatisticsError, match="ties"):
+        parse_ties(ties, 3)
+
+
+def test_a_matrix_of_ones_own_has_rows_but_says_nothing_of_other_contexts() -> None:
+    features = ContextFeatures.from_matrix([[1.0, 0.0], [0.5, -2.0]], ("a", "b"))
+    assert features.names == ["a", "b"]
+    assert features.kind(0) == "own"
+    with pytest.raises(StatisticsError, match="not known for other contexts"):
+        features.of(np.array([[0, 1]]))
+    for wrong in ([[np.nan]], [1.0, 2.0], np.zeros((0, 3))):
+        with pytest.raises(StatisticsError):
+            ContextFeatures.from_matrix(wrong)

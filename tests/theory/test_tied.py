@@ -1,0 +1,219 @@
+"""Tied features: compared with cvxpy, with the prediction without ties, and with closed forms for repeated features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.sparse import csc_array
+
+import tokengeom as tg
+from tokengeom.core.errors import InputError, ProblemError, StatisticsError
+from tokengeom.core.numerics import Float
+from tokengeom.problems.backend import Backend
+from tokengeom.problems.regularised_logits import Merging
+from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
+from tokengeom.solvers.proximal_gradient import ProximalGradient
+
+TEXT = [
+    "the cat sat on the mat . the dog sat on the log . the cat ran to the dog . a cat ran to a mat .",
+    "the old cat sat on a log . a dog ran on the mat . the dog ran to the old log . a cat sat on the mat .",
+]
+
+
+@pytest.fixture(scope="module")
+def stats() -> tg.NextTokenStatistics:
+    return tg.count(TEXT, context=2, tokenizer="word")
+
+
+@pytest.fixture(scope="module")
+def tied(stats: tg.NextTokenStatistics) -> tg.TiedPrediction:
+    return tg.predict(stats, loss_gap=0.3, ties="positions+self", tolerance=1e-4)
+
+
+def random_problem(seed: int, negative: bool) -> tuple[Float, Float, Float]:
+    rng = np.random.default_rng(seed)
+    P = rng.dirichlet(np.ones(5), 7).T * (rng.random((5, 7)) < 0.6)
+    P[0] += P.sum(axis=0) == 0
+    Phi = (rng.random((6, 7)) < 0.5) * (rng.standard_normal((6, 7)) if negative else 1.0)
+    return np.asarray(P / P.sum(axis=0)), rng.dirichlet(np.ones(7)), np.asarray(Phi, np.float64)
+
+
+@pytest.mark.parametrize(("seed", "negative", "lam"), [(0, False, 0.05), (1, True, 0.01), (2, True, 0.003)])
+def test_the_optimum_of_cvxpy_lies_between_value_and_bound(seed: int, negative: bool, lam: float) -> None:
+    P, pi, Phi = random_problem(seed, negative)
+    merging, sparse = Merging.of_tokens(csc_array(P)), csc_array(Phi)
+    problem = TiedLogits.of(csc_array(P), pi, sparse, merging, Backend.on()).at(lam)
+    solution, _ = ProximalGradient(1e-7, 20_000)(problem)
+    B = cp.Variable((5, 6))
+    L = B @ Phi
+    loss = pi @ cp.log_sum_exp(L, axis=0) - cp.sum(cp.multiply(P * pi, L))
+    best = cp.Problem(cp.Minimize(loss + lam * cp.normNuc(B))).solve(solver=cp.CLARABEL)
+    entropy = -float(pi @ np.where(P > 0, P * np.log(np.where(P > 0, P, 1.0)), 0.0).sum(axis=0))
+    proof = solution.certificate
+    assert proof.bound - 1e-7 <= best - entropy <= proof.value + 1e-7
+    assert proof.relative_gap < 1e-6
+
+
+def test_gradient_and_curvature_are_those_of_finite_differences() -> None:
+    from tokengeom.solvers.proximal_gradient import ContextRows
+
+    P, pi, Phi = random_problem(3, True)
+    problem = TiedLogits.of(csc_array(P), pi, csc_array(Phi), Merging.of_tokens(csc_array(P)), Backend.on())
+    rows, rng = ContextRows(problem), np.random.default_rng(0)
+    X, D = rng.standard_normal((6, rows.a.size)), rng.standard_normal((6, rows.a.size))
+    loss = [problem.loss_gap(X + h * D) for h in (-1e-4, 0.0, 1e-4)]
+    q = rows.softmax(rows.logits(X))
+    assert float((rows.gradient(q) * D).sum()) == pytest.approx((loss[2] - loss[0]) / 2e-4, rel=1e-5)
+    second = (loss[2] - 2 * loss[1] + loss[0]) / 1e-8
+    assert rows.curvature(q, rows.logits(D)) == pytest.approx(second, rel=1e-3)
+
+
+def test_with_a_feature_per_context_it_is_the_prediction_without_ties(stats: tg.NextTokenStatistics) -> None:
+    tied = tg.predict(stats, loss_gap=0.3, ties="self", tolerance=1e-4)
+    plain = tg.predict(stats, loss_gap=tied.loss_gap, tolerance=1e-5)
+    # Their loss gaps differ by up to 1%, and the norm falls by 1 / lam per nat.
+    moved = (tied.loss_gap - plain.loss_gap) / plain.lam
+    assert tied.norm_value == pytest.approx(plain.norm_value - moved, rel=1e-3)
+    assert np.corrcoef(tied.context_cosines.ravel(), plain.context_cosines.ravel())[0, 1] > 0.999
+
+
+def test_in_the_limit_with_a_feature_per_context_it_is_the_limit_without_ties(stats: tg.NextTokenStatistics) -> None:
+    few = stats.limited(top_contexts=8)
+    tied, plain = tg.predict(few, ties="self"), tg.predict(few)
+    assert tied.in_limit
+    assert tied.norm_value == pytest.approx(plain.nuclear_norm, rel=5e-3)
+    assert tied.lower_bound <= plain.nuclear_norm * (1 + 1e-6)
+
+
+def test_features_that_cannot_separate_are_refused_with_a_proof() -> None:
+    # The next token is the exclusive or of the two tokens of the context.
+    contexts = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    stats = tg.NextTokenStatistics.from_counts(np.array([[1, 0, 0, 1], [0, 1, 1, 0]]), contexts)
+    with pytest.raises(ProblemError, match="cannot separate"):
+        tg.predict(stats, ties="positions")
+    assert tg.predict(stats, ties="positions+self").in_limit
+
+
+def test_repeated_features_are_one_of_the_length_of_all(stats: tg.NextTokenStatistics) -> None:
+    assert stats.contexts is not None
+    Phi = tg.ContextFeatures.of_contexts(stats.contexts, "positions+self").matrix.toarray()
+    three = tg.ContextFeatures.from_matrix(np.vstack([3.0 * Phi, -4.0 * Phi]))
+    one = tg.ContextFeatures.from_matrix(5.0 * Phi)
+    both = [tg.predict(stats, loss_gap=0.3, ties=ties, tolerance=1e-4) for ties in (three, one)]
+    assert both[0].norm_value == pytest.approx(both[1].norm_value, rel=1e-6)
+    assert np.allclose(both[0].H.T @ both[0].H, both[1].H.T @ both[1].H, atol=1e-8)
+
+
+@pytest.mark.parametrize("largest_rows", [False, True])
+def test_distinct_features_give_the_same_logits(largest_rows: bool) -> None:
+    Phi = csc_array(np.array([[1.0, 2, 0], [2, 4, 0], [-1, -2, 0], [0, 0, 3], [0, 0, 0], [1, 0, 0]]))
+    distinct = DistinctFeatures.of(Phi, largest_rows=largest_rows)
+    A = np.random.default_rng(0).standard_normal((2, distinct.matrix.shape[0]))
+    assert distinct.matrix.shape[0] == 4
+    assert np.allclose(distinct.of_all(A) @ Phi, A @ distinct.matrix)
+    size = np.abs if largest_rows else np.square
+    shared = size(distinct.share[:3])
+    assert np.allclose(shared, 1.0) if largest_rows else shared.sum() == pytest.approx(1.0)
+
+
+def test_the_answer_does_not_depend_on_the_order_of_contexts_and_tokens(stats: tg.NextTokenStatistics) -> None:
+    assert stats.contexts is not None
+    rng = np.random.default_rng(0)
+    tokens, contexts = rng.permutation(stats.V), rng.permutation(stats.m)
+    moved = tg.NextTokenStatistics.from_counts(stats.counts.toarray()[tokens][:, contexts], stats.contexts[contexts])
+    first, second = (tg.predict(s, loss_gap=0.3, ties="positions+self", tolerance=1e-4) for s in (stats, moved))
+    assert np.allclose(first.context_cosines[contexts][:, contexts], second.context_cosines, atol=2e-3)
+    assert np.allclose(first.token_cosines[tokens][:, tokens], second.token_cosines, atol=2e-3)
+
+
+def test_optimality_makes_contexts_and_tokens_sums_of_each_other(tied: tg.TiedPrediction) -> None:
+    pulls = tied._pulls()
+    assert not isinstance(pulls, str)
+    G, Phi = pulls.G, tied.features.matrix.toarray()
+    assert np.linalg.norm(tied.H - tied.W.T @ G @ Phi.T @ Phi) < 0.05 * np.linalg.norm(tied.H)
+    assert np.linalg.norm(tied.W - G @ tied.H.T) < 0.05 * np.linalg.norm(tied.W)
+    report = tied.explain("the cat")
+    for pulled in report.pulled:
+        assert sum(pull.contribution for pull in pulled.pulls) + pulled.others + pulled.residual == pytest.approx(
+            pulled.cosine
+        )
+
+
+def test_a_counted_context_is_placed_where_it_lies(tied: tg.TiedPrediction, stats: tg.NextTokenStatistics) -> None:
+    names = [stats.context_text(j) for j in range(stats.m)]
+    placed = tied.place(names)
+    assert np.allclose(placed.H, tied.H)
+    assert set(placed.seen) == {"counted"}
+    assert np.allclose(placed.probabilities.sum(axis=0), 1.0)
+    assert sum(share for _, share in placed.shared_features(0)) == pytest.approx(1.0)
+    assert placed.neighbours(0, 3)[0][0] != names[0]
+
+
+def test_contexts_that_the_text_does_not_have_are_placed_by_their_features(tied: tg.TiedPrediction) -> None:
+    placed = tied.place(["old dog", "zebra cat", "on", "zebra"])
+    assert placed.seen == ("never",) * 4
+    assert placed.next_tokens(0, 1)[0][0] in {"sat", "ran", "cat", "log", "."}
+    assert [name for name, _ in placed.shared_features(1)] == ["\u2026 cat"]
+    assert placed.shared_features(3) == []
+    assert np.allclose(placed.probabilities[:, 3], 1 / tied.W.shape[0])
+    assert "is not in the text" in placed.sentence(0)
+    with pytest.raises(InputError, match="at least one token"):
+        tied.place(" ")
+
+
+def test_cut_contexts_are_told_from_counted_ones(stats: tg.NextTokenStatistics) -> None:
+    few = stats.limited(top_contexts=6)
+    placed = tg.predict(few, loss_gap=0.3, ties="positions+self").place("old log")
+    assert placed.seen == ("cut or never",)
+    assert f"kept 6 of its {stats.m}" in placed.sentence()
+
+
+def test_it_is_saved_loaded_and_verified(
+    tied: tg.TiedPrediction, stats: tg.NextTokenStatistics, tmp_path: Path
+) -> None:
+    stats.save(tmp_path / "stats")
+    tied.save(tmp_path / "tied")
+    loaded = tg.load(tmp_path / "tied")
+    assert isinstance(loaded, tg.TiedPrediction)
+    assert loaded.to_dict() == tied.to_dict()
+    assert np.array_equal(tg.place(tmp_path / "tied", "old dog").H, tied.place("old dog").H)
+    checked = tg.verify(tmp_path / "tied")
+    assert checked.ok
+    assert len(checked.checked) >= 6
+    gap, proof = loaded.proven_again()
+    assert gap == pytest.approx(tied.loss_gap, rel=1e-9)
+    assert proof.bound <= proof.value
+
+
+def test_a_changed_vector_is_noticed(tied: tg.TiedPrediction, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    replace(tied, A=tied.A * 1.01, stats=None).save(tmp_path / "forged")
+    assert not tg.verify(tmp_path / "forged").ok
+
+
+def test_what_cannot_be_tied_is_refused(stats: tg.NextTokenStatistics) -> None:
+    plain = tg.NextTokenStatistics.from_counts(np.eye(3, dtype=int))
+    with pytest.raises(InputError, match="have none"):
+        tg.predict(plain, loss_gap=0.1, ties="self")
+    with pytest.raises(InputError, match="leave one out"):
+        tg.predict(stats, embeddings=np.eye(stats.m), ties="self")  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="features of these"):
+        tg.predict(stats, loss_gap=0.1, ties=tg.ContextFeatures.from_matrix(np.eye(2)))
+    with pytest.raises(StatisticsError, match="sum of"):
+        tg.predict(stats, loss_gap=0.1, ties="words")
+    with pytest.raises(InputError, match="predictions with ties"):
+        tg.place(tg.predict(stats), "old dog")  # type: ignore[arg-type]
+    with pytest.raises(ProblemError, match="strictly between"):
+        tg.predict(stats, loss_gap=50.0, ties="self")
+
+
+def test_the_estimate_states_time_and_memory(stats: tg.NextTokenStatistics) -> None:
+    from tokengeom.theory.predict import estimate_prediction
+
+    estimate = estimate_prediction(stats, loss_gap=0.3, ties="positions+self")
+    assert estimate.bytes > 0
+    assert 0 < estimate.shortest <= estimate.longest
