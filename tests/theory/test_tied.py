@@ -217,3 +217,32 @@ def test_the_estimate_states_time_and_memory(stats: tg.NextTokenStatistics) -> N
     estimate = estimate_prediction(stats, loss_gap=0.3, ties="positions+self")
     assert estimate.bytes > 0
     assert 0 < estimate.shortest <= estimate.longest
+
+
+def test_torch_and_numpy_agree(stats: tg.NextTokenStatistics) -> None:
+    features = tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "positions+self")
+    merging = Merging.of_tokens(stats.P)
+    values = []
+    for device in (None, "cpu"):
+        problem = TiedLogits.of(stats.P, stats.pi, features.matrix, merging, Backend.on(device)).at(0.01)
+        solution, _ = ProximalGradient(1e-5, 2000)(problem)
+        values.append((solution.certificate.value, solution.certificate.bound))
+    assert np.allclose(values[0], values[1], rtol=1e-5)
+
+
+def test_blocks_of_contexts_prove_the_same(stats: tg.NextTokenStatistics) -> None:
+    from dataclasses import replace
+
+    features, merging = (
+        tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "pairs+self"),
+        Merging.of_tokens(stats.P),
+    )
+    whole, blocks = (
+        TiedLogits.of(stats.P, stats.pi, features.matrix, merging, replace(Backend.on(), largest_block=size)).at(0.02)
+        for size in (None, 40)
+    )
+    X = ProximalGradient(1e-3)(whole)[0].x
+    proofs = [problem.certify(X, problem.change(X)) for problem in (whole, blocks)]
+    assert len(blocks.loss.layout) > 1
+    assert proofs[0].value == pytest.approx(proofs[1].value, rel=1e-9)
+    assert proofs[0].bound == pytest.approx(proofs[1].bound, rel=1e-6)

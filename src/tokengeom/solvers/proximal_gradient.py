@@ -28,6 +28,7 @@ from typing import final
 from tokengeom.problems.backend import Array
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.tied_logits import TiedLogits
+from tokengeom.solvers.splitting import EXPANSION_SHARE, Threshold
 
 GROWTH, SHRINK = 1.1, 0.6
 """Factors of the step's length, after a step and where the loss curves too much along it."""
@@ -82,14 +83,24 @@ class ContextRows:
 @final
 @dataclass
 class Momentum:
-    """Where a solve is: the last point with its logits, the extrapolated one, and the length of the next step."""
+    """Where a solve is.
+
+    ``X``, ``L``, ``Y``, ``LY``
+        The last point and the extrapolated one, each with its logits.
+    ``step``, ``weight``, ``moved``
+        Length of the next step, weight of the momentum, and relative length of the last step.
+    ``threshold``
+        The singular-value threshold, which keeps eigenvectors from one step to the next.
+    """
 
     X: Array
     L: Array
     Y: Array
     LY: Array
     step: float
+    threshold: Threshold
     weight: float = 1.0
+    moved: float = 0.0
 
     def move(self, X: Array, L: Array) -> None:
         """Move to a point that is a step from Y; restart where the momentum points uphill."""
@@ -160,13 +171,13 @@ def first_state(rows: ContextRows) -> Momentum:
     q = rows.softmax(L)
     G = rows.gradient(q)
     step = float((G**2).sum()) / max(rows.curvature(q, rows.logits(G)), 1e-300)
-    return Momentum(X, L, X, L, step)
+    return Momentum(X, L, X, L, step, Threshold(rows.backend))
 
 
 def restarted(rows: ContextRows, at: Momentum) -> Momentum:
     """The same point without its momentum; logits are computed again, since weights may have changed."""
     L = rows.logits(at.X)
-    return Momentum(at.X, L, at.X, L, at.step)
+    return Momentum(at.X, L, at.X, L, at.step, at.threshold)
 
 
 def take_step(rows: ContextRows, at: Momentum) -> None:
@@ -176,22 +187,16 @@ def take_step(rows: ContextRows, at: Momentum) -> None:
     while True:
         Z = G * -at.step
         Z += at.Y
-        X = lowered(rows, Z, at.step * rows.problem.lam)
+        X = Z @ at.threshold.operator(Z.T @ Z, at.step * rows.problem.lam, EXPANSION_SHARE * at.moved)
         L = rows.logits(X)
         Z = X - at.Y
         size = _dot(Z, Z)
         if rows.curvature(q, L - at.LY) * at.step <= size or size == 0.0:
             break
         at.step *= SHRINK
+    at.moved = math.sqrt(size / max(_dot(X, X), 1e-300))
     at.move(X, L)
     at.step *= GROWTH
-
-
-def lowered(rows: ContextRows, Z: Array, tau: float) -> Array:
-    """Z (F x V') with every singular value lowered by tau, those below it removed."""
-    eigenvalues, Q = rows.backend.eigh(Z.T @ Z)
-    s = rows.backend.at_least(eigenvalues, tau**2) ** 0.5
-    return Z @ ((Q * (1.0 - tau / s)) @ Q.T)
 
 
 def _dot(x: Array, y: Array) -> float:

@@ -92,8 +92,22 @@ class Threshold:
             X = mapped(lambda block: block.T, turned.X)
             return Thresholded(X, turned.rank, turned.nuclear_norm, turned.spectral_norm)
         G = self.backend.gram(M)
-        expanded = self._from_last(G, M, tau, accuracy) if accuracy > 0.0 and G.shape[0] >= SMALLEST_SIDE else None
-        return self._exact(G, M, tau) if expanded is None else expanded
+        expanded = self._from_last(G, tau, accuracy) if accuracy > 0.0 and G.shape[0] >= SMALLEST_SIDE else None
+        if expanded is None:
+            return self._exact(G, M, tau)
+        operator, high, largest = expanded
+        X = mapped(lambda block: operator @ block, M)
+        return Thresholded(X, int(high.shape[0]), float((high - tau).sum()), largest)
+
+    def operator(self, G: Array, tau: float, accuracy: float = 0.0) -> Array:
+        """``h(G)`` of a Gram matrix, to within a relative error of about ``accuracy``."""
+        expanded = self._from_last(G, tau, accuracy) if accuracy > 0.0 and G.shape[0] >= SMALLEST_SIDE else None
+        if expanded is not None:
+            return expanded[0]
+        eigenvalues, Q = self.backend.eigh(G)
+        self._Q, self.decompositions = Q, self.decompositions + 1
+        s = self.backend.at_least(eigenvalues, tau**2) ** 0.5
+        return (Q * (1.0 - tau / s)) @ Q.T
 
     def _exact(self, G: Array, M: Array | Blocks, tau: float) -> Thresholded:
         eigenvalues, Q = self.backend.eigh(G)
@@ -111,8 +125,11 @@ class Threshold:
             X = mapped(lambda block: shrunk @ (Q.T @ block), M)
         return Thresholded(X, rank, float((kept - tau).sum()), float(s[-1]))
 
-    def _from_last(self, G: Array, M: Array | Blocks, tau: float, accuracy: float) -> Thresholded | None:
-        """The expansion about the last eigenvectors; None where they are too far away."""
+    def _from_last(self, G: Array, tau: float, accuracy: float) -> tuple[Array, Array, float] | None:
+        """``h(G)`` by the expansion about the last eigenvectors, with the singular values above tau and the largest.
+
+        None where they are too far away.
+        """
         xp, backend, Q = self.backend.xp, self.backend, self._Q
         if Q is None or Q.shape != G.shape:
             return None
@@ -134,9 +151,7 @@ class Threshold:
         backend.set_diagonal(middle, h)
         across = (h * high)[:, None] * tau / (high[:, None] ** 2 - low[None, :] ** 2)
         coupled = upper @ (E[above][:, ~above] * across) @ lower.T
-        operator = upper @ middle @ upper.T + coupled + coupled.T
-        X = mapped(lambda block: operator @ block, M)
-        return Thresholded(X, int(h.shape[0]), float((high - tau).sum()), float(s.max()))
+        return upper @ middle @ upper.T + coupled + coupled.T, high, float(s.max())
 
 
 @dataclass(frozen=True)
