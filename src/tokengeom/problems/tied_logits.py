@@ -73,6 +73,12 @@ class DistinctFeatures:
         sizes = np.sign(length) if largest_rows else length / np.where(whole == 0.0, 1.0, whole)[number]
         return DistinctFeatures(csc_array(distinct), number, sizes)
 
+    def of_distinct(self, A: Float) -> Float:
+        """Vectors of distinct features, d x F', from those of all of them, d x F."""
+        first = np.unique(self.number, return_index=True)[1]
+        share = self.share[first]
+        return np.asarray(A[:, first] / np.where(share == 0.0, 1.0, share))
+
     def of_all(self, A: Float) -> Float:
         """Vectors of all features, d x F, from those of distinct ones, d x F'."""
         return np.asarray(A[:, self.number] * self.share)

@@ -38,6 +38,7 @@ SLACK = 0.1
 """Smallest last coordinate at the start: where it is 0, its derivative is too."""
 LARGEST_NORM_CHANGE = 0.5
 """Largest relative change of t in one step of Newton's method."""
+Ties = list[tuple[Array, Array]]
 Vector = tuple[Array, Array]
 """Rows of W, V' x (d + 1), and columns of H, (d + 1) x m', of which this process holds its own."""
 
@@ -76,19 +77,20 @@ class Slopes:
 class FactorFit:
     """``log(CE - H)`` as a function of vectors of any length that stand for unit vectors, for one norm t."""
 
-    def __init__(self, problem: RegularisedLogits, t: float) -> None:
-        self.problem, self.t = problem, t
+    def __init__(self, problem: RegularisedLogits, t: float, ties: Ties | None = None) -> None:
+        self.problem, self.t, self.ties = problem, t, ties
 
     def slopes(self, W: Array, H: Array) -> Slopes:
         """Loss gap and derivatives, block by block."""
         problem, gap, of_W, of_H = self.problem, 0.0, 0.0 * W, []
         for k, part in enumerate(problem.layout.slices):
-            h = H[:, part]
+            h = H[:, part] if self.ties is None else (self.ties[k][0] @ H.T).T
             new, gradient = problem.part(k).gap_and_gradient(self.t * (W @ h))
             gap += new
             of_W = of_W + gradient @ h.T
-            of_H.append(W.T @ gradient)
-        return Slopes(gap, problem.backend.total(of_W), problem.backend.xp.concatenate(of_H, 1))
+            of_H.append(W.T @ gradient if self.ties is None else (self.ties[k][1] @ (gradient.T @ W)).T)
+        whole = problem.backend.xp.concatenate(of_H, 1) if self.ties is None else sum(of_H[1:], of_H[0])
+        return Slopes(gap, problem.backend.total(of_W), whole)
 
     def __call__(self, x: Vector) -> tuple[float, Vector]:
         """Value and gradient; the last coordinate of each vector is not part of W and H."""
@@ -155,7 +157,14 @@ class FactorFit:
 
 
 def fit_factors(
-    problem: RegularisedLogits, near: MaxNormFactors, t: float, loss_gap: float, *, accuracy: float, smallest: float
+    problem: RegularisedLogits,
+    near: MaxNormFactors,
+    t: float,
+    loss_gap: float,
+    *,
+    accuracy: float,
+    smallest: float,
+    ties: Ties | None = None,
 ) -> FittedFactors | None:
     """Factors with a loss gap within a relative ``accuracy`` of the one asked for; None where they are not found.
 
@@ -163,12 +172,14 @@ def fit_factors(
         Factors to start from, and about their norm: what is longer than ``sqrt t`` is shortened.
     ``smallest``
         Smallest ``r_i^2`` and ``c_j^2``, as a share of the uniform one.
+    ``ties``
+        Phi^T and Phi of each block of contexts, where H has one column per feature instead of one per context.
     """
     backend, root, made = problem.backend, t**0.5, 0
     whole = backend.xp.concatenate(list(blocks_of(near.H)), 1)
     x = _with_slack(backend, near.W / root, 1), _with_slack(backend, whole / root, 0)
     for _ in range(MOST_NORMS):
-        fit = FactorFit(problem, t)
+        fit = FactorFit(problem, t, ties)
         x, steps = fit.minimise(x, 0.2 * accuracy)
         made += steps
         W, H = x[0][:, :-1], x[1][:-1]
@@ -184,7 +195,10 @@ def fit_factors(
     r = _weights(-(slopes.W * W).sum(1), backend, lambda x: float(x.sum()), smallest)
     c = _weights(-(slopes.H * H).sum(0), backend, lambda x: float(backend.total(x.sum())), smallest)
     root = t**0.5
-    return FittedFactors(MaxNormFactors(root * W, problem.layout.split(root * H)), lam, r, c, made)
+    columns = root * H
+    return FittedFactors(
+        MaxNormFactors(root * W, columns if ties is not None else problem.layout.split(columns)), lam, r, c, made
+    )
 
 
 def _unit(x: Array, axis: int) -> tuple[Array, Array]:

@@ -133,7 +133,7 @@ class ProximalGradient:
     def __call__(self, problem: TiedLogits, start: Momentum | None = None) -> tuple[Solution[Array, None], Momentum]:
         """The solution ``diag(c) B^T diag(r)``, whose own change is its dual, and the state for the next point."""
         began, rows, iterations = time.perf_counter(), ContextRows(problem), 0
-        at = first_state(rows) if start is None else restarted(rows, start)
+        at = state_at(rows) if start is None else restarted(rows, start)
         proof = Certificate(0.0, math.inf, math.inf, -math.inf)
         gap = math.inf
         while gap > self.tolerance and iterations < self.max_iterations:
@@ -163,10 +163,10 @@ def _stopped(iterations: int, gap: float, tolerance: float) -> str:
     )
 
 
-def first_state(rows: ContextRows) -> Momentum:
-    """Logits 0, with a step that suits the curvature there."""
-    problem = rows.problem
-    X = rows.backend.full((problem.Phi.shape[0], rows.a.shape[0]), 0.0)
+def state_at(rows: ContextRows, X: Array | None = None) -> Momentum:
+    """The state at an answer, by default 0, with a step that suits the curvature along the gradient there."""
+    if X is None:
+        X = rows.backend.full((rows.problem.Phi.shape[0], rows.a.shape[0]), 0.0)
     L = rows.logits(X)
     q = rows.softmax(L)
     G = rows.gradient(q)

@@ -238,6 +238,8 @@ def _predict_tied(
 ) -> TiedPrediction:
     features = features_of(stats, ties)
     path = _tied_path(stats, features, settings)
+    if loss_gap is None and settings.norm != "nuclear":
+        raise InputError(f"norm={settings.norm!r} with ties is for predictions at a loss: give loss_gap too.")
     if loss_gap is None:
         with progress.stage("Predicting", None):
             point = path.limit(stats.S, features.matrix)
@@ -251,17 +253,17 @@ def _predict_tied(
         entropy=float(stats.entropy),
         statistics_hash=stats.hash,
         stats=stats,
+        norm=settings.norm,
         **vars(point),
     )
 
 
 def _tied_path(stats: NextTokenStatistics, features: ContextFeatures, settings: PredictSettings) -> TiedPath:
-    if settings.norm != "nuclear":
-        raise InputError(f"With ties the norm is nuclear; got norm={settings.norm!r}. Leave it out.")
     return TiedPath(
         stats.P,
         stats.pi,
         features.matrix,
+        norm=settings.norm,
         tolerance=LARGEST_GAP if settings.tolerance is None else settings.tolerance,
         max_iterations=settings.max_iterations,
         backend=Backend.on(None if settings.device == "cpu" else settings.device),

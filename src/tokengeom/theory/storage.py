@@ -94,6 +94,7 @@ class TiedEntries:
     entropy: NotNegative
     status: str
     seconds: NotNegative
+    norm: Literal["nuclear", "gamma2"]
     statistics_hash: Digest | None
     certificate: Certificate
     ties: str
@@ -276,6 +277,8 @@ def write_tied(prediction: TiedPrediction, folder: Path) -> dict[str, Any]:
         arrays[f"{name}_data"] = table.data.astype(np.float64)
         arrays |= {f"{name}_{part}": getattr(table, part).astype(np.int64) for part in ("indices", "indptr")}
     arrays |= {f"step_{last}_{count}": pairs for (last, count), pairs in features.steps.items()}
+    if prediction.weights is not None:
+        arrays |= dict(zip(("p", "q"), prediction.weights, strict=True))
     write_arrays(folder / TIED, arrays)
     described = {name: getattr(features, name) for name in ("ties", "length", "base")}
     return entries_of(TiedEntries, prediction, **described)
@@ -291,7 +294,10 @@ def read_tied(kind: type[TiedPrediction], folder: Path, manifest: dict[str, Any]
     require_finite(arrays, saved.certificate)
     _require_entropy(arrays, saved.entropy, W.shape[0])
     entries = {name: value for name, value in vars(saved).items() if name not in ("ties", "length", "base")}
-    return kind(W=W, A=A, features=_read_context_features(arrays, saved, A.shape[1], m), P=P, pi=pi, **entries)
+    features, weights = _read_context_features(arrays, saved, A.shape[1], m), None
+    if saved.norm == "gamma2":
+        weights = arrays.floats("p", (None,), 0.0, 1.0), arrays.floats("q", (None,), 0.0, 1.0)
+    return kind(W=W, A=A, features=features, P=P, pi=pi, weights=weights, **entries)
 
 
 def _read_context_features(arrays: SavedArrays, saved: TiedEntries, F: int, m: int) -> ContextFeatures:

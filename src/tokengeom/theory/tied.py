@@ -34,14 +34,16 @@ from tokengeom.core.numerics import Float, Int, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
+from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging
-from tokengeom.problems.tied_logits import TiedLogits
+from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.supports import group_supports
-from tokengeom.theory.at_loss import ProvenNorm
+from tokengeom.theory.at_loss import NORMS, ProvenNorm
 from tokengeom.theory.storage import read_tied, write_tied
+from tokengeom.theory.tied_path import weighted_proof
 
 if TYPE_CHECKING:
     from tokengeom.ask.item_search import Item
@@ -64,7 +66,10 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
     ``loss_gap``, ``lam``
         ``CE - H`` in nats, and the strength at which B is optimal; both 0 in the limit.
     ``certificate``
-        Of ``CE(B Phi) - H + lam ||B||_*``, or in the limit of the norm: the bound is proven, the value evaluated.
+        Of ``CE(B Phi) - H + lam ||B||``, or in the limit of the norm: the bound is proven, the value evaluated.
+    ``norm``, ``weights``
+        The norm of B: "nuclear" or "gamma2", where rows of W and columns of A are at most ``sqrt(gamma_2)`` long; and
+        for gamma2 the squares of the weights of merged tokens and of distinct features that prove the bound.
     ``entropy``, ``status``, ``seconds``, ``statistics_hash``, ``stats``
         As in `LossPrediction`.
     """
@@ -83,6 +88,8 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
     entropy: float
     status: str
     seconds: float
+    norm: str = "nuclear"
+    weights: tuple[Float, Float] | None = None
     statistics_hash: str | None = None
     stats: NextTokenStatistics | None = None
 
@@ -93,7 +100,7 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
 
     @property
     def norm_value(self) -> float:
-        """``||B||_*``."""
+        """The norm of B that is smallest."""
         return self.certificate.value if self.in_limit else super().norm_value
 
     @property
@@ -152,11 +159,16 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
 
     def proven_again(self) -> tuple[float, Certificate]:
         """Loss gap and certificate at a loss, computed again from W, A, the features and the probabilities."""
-        merging, Phi = Merging.of_tokens(self.P), self.features.matrix
-        problem = TiedLogits.of(self.P, self.pi, Phi, merging, Backend.on()).at(self.lam)
-        first = np.unique(merging.row_of, return_index=True)[1]
-        X = self.A.T @ (self.W[first] * np.sqrt(merging.a)[:, None]).T
-        return problem.loss_gap(X), problem.certify(X, problem.change(X))
+        merging = Merging.of_tokens(self.P)
+        distinct = DistinctFeatures.of(self.features.matrix, largest_rows=self.weights is not None)
+        problem = TiedLogits.of(self.P, self.pi, distinct.matrix, merging, Backend.on()).at(self.lam)
+        W = self.W[np.unique(merging.row_of, return_index=True)[1]]
+        A = distinct.of_distinct(self.A)
+        if self.weights is None:
+            X = A.T @ (W * np.sqrt(merging.a)[:, None]).T
+            return problem.loss_gap(X), problem.certify(X, problem.change(X))
+        weighted, factors = problem.reweighted(*map(np.sqrt, self.weights)), MaxNormFactors(W, A)
+        return weighted.loss_gap(factors), weighted_proof(weighted, factors, self.relative_gap)[0]
 
     def summary(self) -> str:
         """Ties, loss gap, norm with its proof, and rank, one sentence per line."""
@@ -169,7 +181,7 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         return "\n".join(
             [
                 f"{self.features.m:,} contexts tied by {self.features.F:,} features ({self.features.ties}).",
-                f"{where}: nuclear norm {self.norm_value:.6g}, proven within {self.relative_gap:.1e} of the smallest "
+                f"{where}: {NORMS[self.norm]} {self.norm_value:.6g}, proven within {self.relative_gap:.1e} of the smallest "
                 f"with which these features {what}.",
                 f"Rank {self.rank}; {self.status}.",
             ]
@@ -182,7 +194,8 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
             "features": self.features.F,
             "loss_gap": self.loss_gap,
             "lam": self.lam,
-            "nuclear_norm": self.norm_value,
+            "norm": self.norm,
+            "norm_value": self.norm_value,
             "lower_bound": self.lower_bound,
             "relative_gap": self.relative_gap,
             "rank": self.rank,
@@ -196,15 +209,15 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         return f"predicted {where} with contexts tied by {self.features.ties}"
 
     def _pulls(self) -> TiedPulls | str:
-        if self.in_limit:
-            return "What pulls an item is shown for predictions at a loss."
+        if self.in_limit or self.weights is not None:
+            return "With ties, what pulls an item is shown for predictions at a loss in the nuclear norm."
         return TiedPulls(self)
 
     def _facts(self) -> list[tuple[str, str]]:
         return [
             ("ties", f"{self.features.ties}: {self.features.F:,} features"),
             ("loss gap", "0 (limit)" if self.in_limit else f"{self.loss_gap:.4g} nats"),
-            ("nuclear norm", f"{self.norm_value:.6g}"),
+            (NORMS[self.norm], f"{self.norm_value:.6g}"),
             ("rank", f"{self.rank}"),
             ("proven gap", f"{self.relative_gap:.1e}"),
         ]

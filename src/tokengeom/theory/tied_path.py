@@ -4,6 +4,10 @@
 
 Each strength starts where the last one ended. Far from the gap that is asked for, points are solved roughly.
 
+In the gamma_2 norm factors W and A are fitted to the loss (``gamma2_factors``), from the point in the nuclear norm. The
+fit gives weights of tokens and features; the problem in the nuclear norm with these weights, solved from the fit,
+proves how near it is to optimal, and is where the next fit starts.
+
 In the limit of no loss B tends in direction to the smallest nuclear norm with margins 1 on ``B Phi``: the margin
 problem of the linear model, with features in the place of embeddings. Where contexts have no feature of their own it
 may have no solution, which is proven.
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -23,12 +27,22 @@ from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.problems.backend import Array, Backend
-from tokengeom.problems.base import LARGEST_GAP, Certificate
+from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
+from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
+from tokengeom.solvers.gamma2_admm import smallest_weight
+from tokengeom.solvers.gamma2_factors import fit_factors
 from tokengeom.solvers.margin import solve_margin
-from tokengeom.solvers.proximal_gradient import ContextRows, Momentum, ProximalGradient, first_state, take_step
+from tokengeom.solvers.proximal_gradient import (
+    ContextRows,
+    Momentum,
+    ProximalGradient,
+    norm_gap,
+    state_at,
+    take_step,
+)
 
 ROUGH, NEAR_TOLERANCE = 0.3, 0.03
 """Tolerances of points that only guide the search, far from and near to the loss gap asked for."""
@@ -41,6 +55,12 @@ FIRST = 0.5
 LARGEST_FALL = math.log(6.0)
 """Largest fall of log lam from one point to the next."""
 MOST_POINTS = 30
+FIT_ACCURACIES = (3e-3, 3e-3, 1e-3, 5e-4, 2e-4)
+"""Accuracies of one fit of factors after the other."""
+LONG = 0.95
+"""Quantile of the lengths of vectors that is taken for the largest of those that matter."""
+PROOF_STEPS, MOST_PROOF_STEPS, SETTLED = 30, 240, 0.1
+"""Steps of a proof between two looks, the most, and what the dual may be above its bound, as a share of the gap."""
 TIMED_STEPS = 3
 ITERATIONS = (250, 800)
 """Iterations of all points of a search together, to a proof of 0.5%."""
@@ -62,6 +82,25 @@ class TiedPoint:
     certificate: Certificate
     status: str
     seconds: float
+    weights: tuple[Float, Float] | None = None
+
+
+def weighted_proof(
+    problem: TiedLogits, factors: MaxNormFactors, tolerance: float
+) -> tuple[Certificate, float, Array, int]:
+    """Proof of factors in the gamma_2 norm with the weights of the problem: certificate, gap, dual's answer, steps."""
+    rows, gap = ContextRows(problem), problem.loss_gap(factors)
+    X = (problem.c[:, None] * factors.H.T) @ (factors.W * problem.loss.r[:, None]).T
+    at = state_at(rows, X)
+    proof = problem.certify(factors, problem.change(at.X))
+    for steps in range(PROOF_STEPS, MOST_PROOF_STEPS + 1, PROOF_STEPS):
+        for _ in range(PROOF_STEPS):
+            take_step(rows, at)
+        proof = problem.certify(factors, problem.change(at.X))
+        # Beyond what the dual is above its bound, weights or factors are what is not exact.
+        if norm_gap(proof, gap) <= tolerance or rows.excess(at.L) < SETTLED * norm_gap(proof, gap):
+            break
+    return proof, norm_gap(proof, gap), at.X, steps
 
 
 class TiedPath:
@@ -73,14 +112,15 @@ class TiedPath:
         pi: Float,
         Phi: csc_array,
         *,
+        norm: str = "nuclear",
         tolerance: float,
         max_iterations: int,
         backend: Backend | None = None,
         memory_limit: int | None = None,
     ) -> None:
-        self.tolerance, self.max_iterations = tolerance, max_iterations
+        self.tolerance, self.max_iterations, self.gamma2 = tolerance, max_iterations, norm == "gamma2"
         self.backend = Backend.on() if backend is None else backend
-        self.merging, self.features = Merging.of_tokens(P), DistinctFeatures.of(Phi, largest_rows=False)
+        self.merging, self.features = Merging.of_tokens(P), DistinctFeatures.of(Phi, largest_rows=self.gamma2)
         self.shape = (self.merging.a.size, *self.features.matrix.shape)
         require_memory(
             self.bytes_needed(),
@@ -105,7 +145,7 @@ class TiedPath:
             raise ProblemError("Time is estimated for tied features at a loss: give a loss gap.")
         with blas_threads_for(*self.shape[:2]):
             rows = ContextRows(self.problem.at(FIRST * self.largest_lam))
-            state = first_state(rows)
+            state = state_at(rows)
             take_step(rows, state)
             began = time.perf_counter()
             for _ in range(TIMED_STEPS):
@@ -124,9 +164,58 @@ class TiedPath:
                 f"on these statistics; got {loss_gap!r}. Without a loss gap, the prediction is that in the limit."
             )
         with blas_threads_for(*self.shape[:2]):
-            return self._search(loss_gap, progress or SilentProgress())
+            shown = progress or SilentProgress()
+            return self._fitted(loss_gap, shown) if self.gamma2 else self._point(*self._search(loss_gap, shown))
 
-    def _search(self, loss_gap: float, progress: AbstractProgress) -> TiedPoint:
+    def _fitted(self, loss_gap: float, progress: AbstractProgress) -> TiedPoint:
+        """The point in the gamma_2 norm, by fits of factors and proofs in turn, until one is proven."""
+        solution, problem, seconds = self._search(loss_gap, progress, rough=True)
+        began, smallest = time.perf_counter(), smallest_weight(self.tolerance)
+        W, A = self._split(solution.x)
+        with progress.stage(f"Fitting factors to a loss gap of {loss_gap:.3g}", None) as stage:
+            for accuracy in FIT_ACCURACIES:
+                near, t = _balanced(W, A)
+                fit = fit_factors(
+                    problem.loss, near, t, loss_gap, accuracy=accuracy, smallest=smallest, ties=self.problem.parts
+                )
+                if fit is None:
+                    raise ProblemError(f"No factors with a loss gap of {loss_gap:.4g} were found. Ask for another gap.")
+                weighted = self.problem.reweighted(fit.r, fit.c).at(fit.lam)
+                proof, gap, X, _ = weighted_proof(weighted, fit.factors, self.tolerance)
+                stage.advance(0.0, f"norm proven within {gap:.1e}")
+                if gap <= self.tolerance:
+                    break
+                W, A = self._split(X, fit.r, fit.c)
+        status = f"norm proven within {gap:.1e}" + ("" if gap <= self.tolerance else f", above {self.tolerance:.0e}")
+        host = self.backend.to_numpy
+        factors = host(fit.factors.W)[self.merging.row_of], self.features.of_all(host(fit.factors.H))
+        weights = host(fit.r) ** 2, host(fit.c) ** 2
+        reached, seconds = weighted.loss_gap(fit.factors), seconds + time.perf_counter() - began
+        return TiedPoint(*factors, fit.lam, reached, proof, status, seconds, weights)
+
+    def _split(self, X: Array, r: Array | None = None, c: Array | None = None) -> tuple[Float, Float]:
+        """Factors W (V' x d) and A (d x F') of a weighted B that share its singular values equally."""
+        x = self.backend.to_numpy(X)
+        eigenvalues, Q = np.linalg.eigh(x.T @ x)
+        s = np.sqrt(np.maximum(eigenvalues, 0.0))[::-1]
+        rank = int((s > RANK_TOLERANCE * max(float(s[0]), 1e-300)).sum())
+        root, Q = np.sqrt(s[:rank]), Q[:, ::-1][:, :rank]
+        rows = np.sqrt(self.merging.a) if r is None else self.backend.to_numpy(r)
+        columns = 1.0 if c is None else self.backend.to_numpy(c)
+        return (Q * root) / rows[:, None], (x @ Q / root).T / columns
+
+    def _point(self, solution: Solution[Array, None], problem: TiedLogits, seconds: float) -> TiedPoint:
+        """What is kept of a solution in the nuclear norm, on all tokens and features."""
+        W, A = self._split(solution.x)
+        reached = problem.loss_gap(solution.x)
+        status, proof = solution.status, solution.certificate
+        return TiedPoint(W[self.merging.row_of], self.features.of_all(A), problem.lam, reached, proof, status, seconds)
+
+    def _search(
+        self, loss_gap: float, progress: AbstractProgress, *, rough: bool = False
+    ) -> tuple[Solution[Array, None], TiedLogits, float]:
+        """The point in the nuclear norm with a loss gap, its problem, and the seconds of all solves."""
+        wanted = ROUGH if rough else self.tolerance
         log_lam, target = math.log(FIRST * self.largest_lam), math.log(loss_gap)
         tolerance, seconds, iterations = ROUGH, 0.0, 0
         state: Momentum | None = None
@@ -135,7 +224,7 @@ class TiedPath:
             for _ in range(MOST_POINTS):
                 problem = self.problem.at(math.exp(log_lam))
                 solver = ProximalGradient(
-                    max(tolerance, self.tolerance),
+                    max(tolerance, wanted),
                     self.max_iterations,
                     lambda _, excess: stage.advance(0.0, f"dual above its bound by {excess:.1%}"),
                 )
@@ -143,10 +232,10 @@ class TiedPath:
                 reached = problem.loss_gap(solution.x)
                 seconds, iterations = seconds + solution.seconds, iterations + solution.iterations
                 away = target - math.log(reached)
-                if solver.tolerance == self.tolerance and abs(math.expm1(-away)) <= GAP_ACCURACY:
+                if solver.tolerance == wanted and abs(math.expm1(-away)) <= GAP_ACCURACY:
                     break
                 known.append((log_lam, math.log(reached)))
-                tolerance = self._next_tolerance(away, tolerance)
+                tolerance = _next_tolerance(away, tolerance)
                 if abs(math.expm1(-away)) > GAP_ACCURACY:
                     log_lam = min(log_lam + max(away / _slope(known), -LARGEST_FALL), math.log(self.largest_lam) - 1e-9)
             else:
@@ -155,26 +244,7 @@ class TiedPath:
                     "the features cannot reach it: contexts that differ share all of them. Add 'self' to the ties, or "
                     "ask for a larger gap."
                 )
-        status = f"{solution.status}, {iterations} iterations in total"
-        W, A = self._factors(solution.x)
-        return TiedPoint(W, A, problem.lam, reached, solution.certificate, status, seconds)
-
-    def _next_tolerance(self, away: float, last: float) -> float:
-        """Solve nearer to the end as the loss gap comes nearer to the one asked for."""
-        if abs(away) > NEAR:
-            return ROUGH
-        return NEAR_TOLERANCE if last > NEAR_TOLERANCE and abs(away) > GAP_ACCURACY else self.tolerance
-
-    def _factors(self, X: Array) -> tuple[Float, Float]:
-        """Balanced factors W (V x d) and A (d x F) of ``X = diag(c) B^T diag(r)``, on all tokens and features."""
-        x = self.backend.to_numpy(X)
-        eigenvalues, Q = np.linalg.eigh(x.T @ x)
-        s = np.sqrt(np.maximum(eigenvalues, 0.0))[::-1]
-        rank = int((s > RANK_TOLERANCE * max(float(s[0]), 1e-300)).sum())
-        s, Q = s[:rank], Q[:, ::-1][:, :rank]
-        root = np.sqrt(s)
-        W = (Q * root) / np.sqrt(self.merging.a)[:, None]
-        return W[self.merging.row_of], self.features.of_all((x @ Q / root).T)
+        return replace(solution, status=f"{solution.status}, {iterations} iterations in total"), problem, seconds
 
     def limit(self, S: csc_array, Phi: csc_array) -> TiedPoint:
         """The smallest nuclear norm with margins 1 on ``B Phi``; refused, with its proof, where there is none."""
@@ -204,6 +274,20 @@ class TiedPath:
             solution.status,
             solution.seconds,
         )
+
+
+def _next_tolerance(away: float, last: float) -> float:
+    """Solve nearer to the end as the loss gap comes nearer to the one asked for; 0 is as near as is wanted."""
+    if abs(away) > NEAR:
+        return ROUGH
+    return NEAR_TOLERANCE if last > NEAR_TOLERANCE and abs(away) > GAP_ACCURACY else 0.0
+
+
+def _balanced(W: Float, A: Float) -> tuple[MaxNormFactors, float]:
+    """The same factors with rows of W and columns of A about equally long, and about their gamma_2 norm."""
+    rows, columns = np.linalg.norm(W, axis=1), np.linalg.norm(A, axis=0)
+    scale = float(np.sqrt(np.quantile(columns, LONG) / max(np.quantile(rows, LONG), 1e-300)))
+    return MaxNormFactors(W * scale, A / scale), float(np.quantile(rows, LONG) * np.quantile(columns, LONG))
 
 
 def _slope(known: list[tuple[float, float]]) -> float:
