@@ -116,9 +116,7 @@ if TYPE_CHECKING:
     from tokengeom.theory.features import finite_part as finite_part, project_on_F as project_on_F
     from tokengeom.theory.proxy import proxy as proxy
 
-    # Problems as data, their solvers, and instances whose solution is known.
-    from tokengeom.problems.instances import KnownInstance as KnownInstance, all_subsets as all_subsets
-    from tokengeom.problems.instances import one_hot as one_hot
+    # Problems as data, and their solvers.
     from tokengeom.problems.ntp_svm import MarginProblem as MarginProblem, norm_named as norm_named
     from tokengeom.problems.nuclear_svm import NuclearSVM as NuclearSVM
     from tokengeom.problems.supports import cone_levels as cone_levels

@@ -33,7 +33,6 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, cosines
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.core.settings import member_names
-from tokengeom.problems.instances import all_subsets
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
@@ -44,6 +43,7 @@ from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 from tokengeom.verification.verify import check_result
+from tokengeom_studies.common.known_patterns import all_subsets
 
 V, M, D = 12, 24, 9
 NAMES = tuple(kind.name for kind in explanation_classes())

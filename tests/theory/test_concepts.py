@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Int
-from tokengeom.problems.instances import disjoint_blocks, nested
 from tokengeom.theory.concepts import Concepts, learning_curve
+from tokengeom_studies.common.known_patterns import disjoint_blocks, nested
 
 
 def test_concepts_give_the_matrix_back_without_its_null_space() -> None:
