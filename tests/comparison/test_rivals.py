@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry_cases import explained_contexts, explained_counts, grouped_counts
+from geometry_cases import explained_contexts, explained_counts, grouped_counts, structural_similarity
 from tokengeom.comparison import rivals as module
 from tokengeom.comparison import similarity_numbers
 from tokengeom.comparison.explained import RESOLUTION
@@ -27,7 +27,6 @@ from tokengeom.comparison.explanations.base import (
 from tokengeom.comparison.explanations.proxy import Proxy
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
-from tokengeom.comparison.similarity import structural_similarity
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, cosines
