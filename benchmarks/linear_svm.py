@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy import sparse
+from tests.linear_instances import overparameterised
 
 from benchmarks.harness import Benchmark, measure_calls, stopwatch
 from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.instances import overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.least_distance import equality_multipliers, equality_rows, margin_rows

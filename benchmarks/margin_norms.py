@@ -16,11 +16,11 @@ from contextlib import suppress
 
 import numpy as np
 from scipy import sparse
+from tests.linear_instances import clusters, overparameterised
 
 from benchmarks.harness import Benchmark, stopwatch
 from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Solution
-from tokengeom.problems.instances import clusters, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.solvers.least_distance import equality_rows, margin_rows

@@ -12,6 +12,12 @@ from tokengeom.core.numerics import Float, Int
 from tokengeom.statistics.windows import ABSENT
 
 
+def structural_similarity(A: Float, B: Float, C: float = 1e-5) -> float:
+    """SIM by definition: ``(cov(A, B) + C) / (sd(A) sd(B) + C)`` over all entries."""
+    a, b = A - A.mean(), B - B.mean()
+    return float((np.mean(a * b) + C) / (np.sqrt(np.mean(a * a) * np.mean(b * b)) + C))
+
+
 def grouped_counts(V: int, groups: int, copies: int, k: int, seed: int) -> Int:
     """Counts V x (groups * copies): ``copies`` contexts with different counts share each support of k tokens."""
     rng = np.random.default_rng(seed)

@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import tokengeom as tg
-from tokengeom.figures.data import save_data
 from tokengeom.figures.heatmaps import feature_heatmaps
 from tokengeom.figures.interactive import save_interactive
 from tokengeom.figures.static import save_static
+from tokengeom_studies.common.figure_data import save_data
 
 stats = tg.count(context=3).limited(top_contexts=20, vocabulary=12)
 figure = feature_heatmaps(tg.predict(stats), stats=stats)

@@ -38,10 +38,13 @@ if TYPE_CHECKING:
     # Members of a package that are added as files and found by name.
     from tokengeom.core.settings import did_you_mean as did_you_mean, member as member, member_names as member_names
 
-    # The contract of a result: save, load, describe; and the converter between dataclasses and JSON.
+    # The contract of a result: save, load, describe; the converter between dataclasses and JSON; files that appear
+    # complete or not at all, and replace nothing that is not ours.
     from tokengeom.results.contract import data_frame as data_frame, html_table as html_table
     from tokengeom.results.manifests import MANIFEST as MANIFEST, read_json as read_json
-    from tokengeom.results.convert import Matches as Matches, damaged as damaged, from_plain as from_plain
+    from tokengeom.results.convert import Matches as Matches, Number as Number, Within as Within, damaged as damaged
+    from tokengeom.results.convert import from_plain as from_plain, to_plain as to_plain
+    from tokengeom.results.folders import replace_file as replace_file, require_ours as require_ours
 
     # A command of the command line (entry points of the group ``tokengeom.commands``).
     from tokengeom.cli.app import EXIT_CHECK_FAILED as EXIT_CHECK_FAILED, app as app, guarded as guarded
@@ -53,11 +56,11 @@ if TYPE_CHECKING:
         progress_shown as progress_shown,
     )
 
-    # Figures as data, what saves and draws them, and the figures that need a prediction or runs.
+    # Figures as data, what draws them, and the figures that need a prediction or runs.
     from tokengeom.figures.base import Curve as Curve, Figure as Figure, HeatmapPanel as HeatmapPanel
-    from tokengeom.figures.base import LinePanel as LinePanel, Panel as Panel, Points as Points, Scale as Scale
-    from tokengeom.figures.base import ScatterPanel as ScatterPanel
-    from tokengeom.figures.data import load_data as load_data, save_data as save_data
+    from tokengeom.figures.base import LinePanel as LinePanel, Marker as Marker, Panel as Panel, Points as Points
+    from tokengeom.figures.base import Scale as Scale, ScatterPanel as ScatterPanel
+    from tokengeom.figures.prepare import all_names as all_names, slug as slug
     from tokengeom.figures.interactive import save_interactive as save_interactive
     from tokengeom.figures.static import draw as draw, save_static as save_static
     from tokengeom.figures.heatmaps import evolution as evolution, feature_heatmaps as feature_heatmaps
@@ -116,9 +119,7 @@ if TYPE_CHECKING:
     from tokengeom.theory.features import finite_part as finite_part, project_on_F as project_on_F
     from tokengeom.theory.proxy import proxy as proxy
 
-    # Problems as data, their solvers, and instances whose solution is known.
-    from tokengeom.problems.instances import KnownInstance as KnownInstance, all_subsets as all_subsets
-    from tokengeom.problems.instances import one_hot as one_hot
+    # Problems as data, and their solvers.
     from tokengeom.problems.ntp_svm import MarginProblem as MarginProblem, norm_named as norm_named
     from tokengeom.problems.nuclear_svm import NuclearSVM as NuclearSVM
     from tokengeom.problems.supports import cone_levels as cone_levels

@@ -23,10 +23,9 @@ from tokengeom.extending import (
     Panel,
     ResourceError,
     SilentProgress,
-    load_data,
-    save_data,
 )
 from tokengeom_studies.base import Check, Findings, find_study, study_names
+from tokengeom_studies.common.figure_data import load_data, save_data
 from tokengeom_studies.common.measured import AbstractMeasuredStudy
 
 TINY: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "tiny.toml").read_text())

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from figure_cases import assert_nothing_is_clipped, line_panel, rendered
+from linear_instances import overparameterised
 from tokengeom import LinearPrediction, NextTokenStatistics, Run, Trajectory, predict, train
 from tokengeom.extending import InputError, linear_probes
-from tokengeom.problems.instances import overparameterised
 from tokengeom_studies.common.linear_training import linear_training
 
 LinearCase = tuple[LinearPrediction, dict[str, Run]]

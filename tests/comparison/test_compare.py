@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
-from geometry_cases import grouped_counts
+from geometry_cases import grouped_counts, structural_similarity
 from tokengeom.comparison.agreement import permutation_orders
 from tokengeom.comparison.compare import compare, frequency_gap, judged_inputs
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import CompareSettings, gather, support_groups
 from tokengeom.comparison.linear_numbers import DecoderNumbers
-from tokengeom.comparison.similarity import cosine, structural_similarity
+from tokengeom.comparison.similarity import cosine
 from tokengeom.comparison.target import MEANINGS
 from tokengeom.core.errors import InputError, MissingExtraError, ProblemError
 from tokengeom.core.factors import Factors

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
-from geometry_cases import grouped_counts
+from geometry_cases import grouped_counts, structural_similarity
 from tokengeom.comparison.monitor import feature_probes, linear_probes
-from tokengeom.comparison.similarity import directional_agreement, structural_similarity
+from tokengeom.comparison.similarity import directional_agreement
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import cosines

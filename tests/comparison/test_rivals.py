@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry_cases import explained_contexts, explained_counts, grouped_counts
+from geometry_cases import explained_contexts, explained_counts, grouped_counts, structural_similarity
 from tokengeom.comparison import rivals as module
 from tokengeom.comparison import similarity_numbers
 from tokengeom.comparison.explained import RESOLUTION
@@ -27,13 +27,11 @@ from tokengeom.comparison.explanations.base import (
 from tokengeom.comparison.explanations.proxy import Proxy
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
-from tokengeom.comparison.similarity import structural_similarity
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, cosines
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.core.settings import member_names
-from tokengeom.problems.instances import all_subsets
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
@@ -44,6 +42,7 @@ from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 from tokengeom.verification.verify import check_result
+from tokengeom_studies.common.known_patterns import all_subsets
 
 V, M, D = 12, 24, 9
 NAMES = tuple(kind.name for kind in explanation_classes())

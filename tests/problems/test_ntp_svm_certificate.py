@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import linear_data
+from linear_instances import linear_catalogue, one_hot_orthonormal
 from tokengeom.core.numerics import Float
-from tokengeom.problems.instances import linear_catalogue, one_hot_orthonormal
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem, Norm, norm_named
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from feature_cases import random_pattern
 from tokengeom.core.errors import ProblemError
-from tokengeom.problems.instances import KnownInstance, catalogue, cyclic, one_hot
 from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom_studies.common.known_patterns import KnownInstance, catalogue, cyclic, one_hot
 
 
 def problem(V: int, m: int, seed: int) -> NuclearSVM:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import CERTIFIED, linear_data
-from tokengeom.problems.instances import overparameterised
+from linear_instances import overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.accelerated_gradient import Momentum, refute_by_least_violation, solve_accelerated_dual

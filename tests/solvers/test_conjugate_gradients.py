@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from linear_cases import EXACT
+from linear_instances import overparameterised
 from tokengeom.core.numerics import Float
-from tokengeom.problems.instances import overparameterised
 from tokengeom.problems.linear_limit import CompatibilitySystem
 from tokengeom.problems.supports import centre_on
 from tokengeom.solvers.conjugate_gradients import conjugate_gradients, fit_on_face, solve_on_face

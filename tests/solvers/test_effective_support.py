@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from scipy.optimize import linprog
 
 from linear_cases import linear_data
+from linear_instances import overparameterised, plane
 from tokengeom.core.numerics import Bool, Float
-from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.linear_limit import EffectiveSupportProblem
 from tokengeom.problems.ntp_svm import MarginProblem

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import CERTIFIED, EXACT, linear_data
+from linear_instances import LinearInstance, linear_catalogue, overparameterised
 from tokengeom.core.numerics import Float
-from tokengeom.problems.instances import LinearInstance, linear_catalogue, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.linear_limit import CompatibilitySystem
 from tokengeom.solvers import finite_part

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from scipy.optimize import minimize
 
 from linear_cases import CERTIFIED, linear_data
-from tokengeom.problems.instances import overparameterised
+from linear_instances import overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.linear_limit import ReducedLoss
 from tokengeom.solvers.finite_part import project_on_data_subspace, solve_reduced_loss

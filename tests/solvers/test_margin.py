@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import INTERIOR, linear_data, margin_constraints
+from linear_instances import clusters, one_hot_orthonormal, overparameterised, plane
 from tokengeom.core.errors import ProblemError
-from tokengeom.problems.instances import clusters, one_hot_orthonormal, overparameterised, plane
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import FROBENIUS, NORMS, MarginProblem, Norm
 from tokengeom.solvers.margin import solve_margin, solve_margin_program

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tokengeom.problems.instances import clusters, overparameterised
+from linear_instances import clusters, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.solvers import margin_newton

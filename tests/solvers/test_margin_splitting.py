@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from tokengeom.problems.instances import overparameterised
+from linear_instances import overparameterised
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.problems.supports import in_support_spread, margins
 from tokengeom.solvers.margin_splitting import Point, ScaledMargin, split

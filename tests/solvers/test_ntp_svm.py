@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from sklearn.svm import LinearSVC
 
 from linear_cases import CERTIFIED, EXACT, INTERIOR, linear_data, margin_constraints, random_data
-from tokengeom.problems.instances import LinearInstance, clusters, linear_catalogue, overparameterised
+from linear_instances import LinearInstance, clusters, linear_catalogue, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.accelerated_gradient import solve_accelerated_dual

@@ -16,11 +16,11 @@ from feature_cases import random_pattern
 from tokengeom.core.numerics import Bool
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.columns import STATE_BYTES
-from tokengeom.problems.instances import KnownInstance, catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support
 from tokengeom.solvers.nuclear_admm import NuclearADMM, _Constraints
 from tokengeom.solvers.splitting import Threshold, Thresholded
+from tokengeom_studies.common.known_patterns import KnownInstance, catalogue
 
 
 def pattern(V: int, m: int, seed: int) -> Bool:

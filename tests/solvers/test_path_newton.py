@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from linear_instances import overparameterised
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Float, log_sum_exp
-from tokengeom.problems.instances import overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.linear_limit import ReducedLoss
 from tokengeom.solvers.ntp_svm import orthonormal_factor

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Int
-from tokengeom.problems.instances import disjoint_blocks, nested
 from tokengeom.theory.concepts import Concepts, learning_curve
+from tokengeom_studies.common.known_patterns import nested
 
 
 def test_concepts_give_the_matrix_back_without_its_null_space() -> None:
@@ -45,33 +44,6 @@ def test_entries_far_below_the_largest_are_not_typical() -> None:
     assert [side.tolist() for side in concept.contexts] == [[0, 2], []]
 
 
-def test_orthants_and_k_means_separate_two_blocks() -> None:
-    known = disjoint_blocks(2, 4, copies=3)
-    concepts = Concepts.of(known.L_mm)
-    truth = np.repeat([0, 1], 4)
-    for labels in (concepts.token_orthants([0]), concepts.token_clusters(2)):
-        assert len(set(zip(labels.tolist(), truth.tolist(), strict=True))) == 2
-    contexts = concepts.context_clusters(2)
-    assert len(set(contexts[:3])) == len(set(contexts[3:])) == 1
-    assert (concepts.context_orthants([0])[:3] != concepts.context_orthants([0])[3:]).all()
-
-
-def test_clusters_are_those_of_scipy_at_its_best() -> None:
-    from scipy.cluster.vq import kmeans2
-
-    concepts = Concepts.of(nested(9).L_mm)
-    points = concepts.U[:, :4] * concepts.singular_values[:4]
-
-    def cost(labels: Int) -> float:
-        spread = [points[labels == c] - points[labels == c].mean(axis=0) for c in set(labels)]
-        return float(sum((one**2).sum() for one in spread))
-
-    clusters = concepts.token_clusters(3, concepts=4)
-    peers = [kmeans2(points, 3, minit="points", iter=100, rng=seed)[1] for seed in range(5)]
-    assert cost(clusters) <= min(map(cost, peers)) * (1 + 1e-9)
-    assert (clusters == concepts.token_clusters(3, concepts=4)).all()
-
-
 def test_larger_concepts_are_learned_earlier() -> None:
     concepts = Concepts.of(nested(7).L_mm)
     half = concepts.half_times()
@@ -93,10 +65,5 @@ def test_the_learning_curve_solves_its_differential_equation() -> None:
 def test_matrices_and_counts_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(ProblemError, match="NaN"):
         Concepts.of(np.array([[np.nan, 1.0]]))
-    concepts = Concepts.of(np.eye(3))
-    with pytest.raises(ProblemError, match="Orthants"):
-        concepts.token_orthants([7])
-    with pytest.raises(ProblemError, match="clusters=9"):
-        concepts.token_clusters(9)
     with pytest.raises(ProblemError, match="count=0"):
         Concepts.of(np.eye(3), count=0)

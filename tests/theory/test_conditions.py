@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from forging import forge_entry
+from linear_instances import LinearInstance, linear_catalogue
 from tokengeom import NextTokenStatistics
 from tokengeom.core.errors import InputError
-from tokengeom.problems.instances import LinearInstance, linear_catalogue
 from tokengeom.results.convert import from_plain
 from tokengeom.theory.conditions import Condition
 from tokengeom.theory.linear import LinearPrediction, predict_linear

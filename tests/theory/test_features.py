@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from feature_cases import from_counts, random_counts, random_probabilities
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Int
-from tokengeom.problems.instances import all_subsets
 from tokengeom.theory.features import finite_part, project_on_F
 from tokengeom.theory.predict import predict
+from tokengeom_studies.common.known_patterns import all_subsets
 
 COUNTS = random_counts(12, 30, 3, seed=0)
 

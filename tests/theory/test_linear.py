@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import CERTIFIED, linear_data, random_data
+from linear_instances import BLOCKED_ANGLES, SEPARABLE_ANGLES, one_hot_orthonormal, overparameterised, plane
 from tokengeom.core.numerics import Float
-from tokengeom.problems.instances import (
-    BLOCKED_ANGLES,
-    SEPARABLE_ANGLES,
-    one_hot_orthonormal,
-    overparameterised,
-    plane,
-)
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 

@@ -11,9 +11,9 @@ import pytest
 from scipy.optimize import minimize
 
 from linear_cases import random_data
+from linear_instances import overparameterised, plane
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.numerics import Float, log_sum_exp
-from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.theory.linear import predict_linear
 from tokengeom.theory.linear_path import norm_path

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from linear_instances import clusters, one_hot_orthonormal, overparameterised
 from synthetic_languages import random_soft_labels
 from tokengeom import NextTokenStatistics
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
-from tokengeom.problems.instances import clusters, one_hot_orthonormal, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import NORMS
 from tokengeom.theory.linear import predict_linear

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_cases import from_counts, random_pattern
-from tokengeom.problems.instances import KnownInstance, catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.theory import proxy as proxy_module
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import proxy_exactness
+from tokengeom_studies.common.known_patterns import KnownInstance, catalogue
 
 
 @pytest.mark.parametrize("known", catalogue(), ids=lambda known: known.name)

@@ -21,7 +21,7 @@ from tokengeom.ask.item_search import Item, names_of, quoted, shown
 from tokengeom.ask.named_vectors import Items, frequency_of, require_same_items, support_sizes
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Bool, Float, Int
+from tokengeom.core.numerics import Bool, Float, Int, seen_tokens
 from tokengeom.core.settings import whole_number
 from tokengeom.results.contract import data_frame, html_table
 
@@ -167,7 +167,7 @@ class EmbeddedItems:
     @property
     def mean(self) -> Float:
         """Mean of the tokens that follow some context, d."""
-        return np.asarray(self.factors.W[seen_tokens(self.stats)].mean(axis=0))
+        return np.asarray(self.factors.W[seen_tokens(self.stats.P)].mean(axis=0))
 
     def cosines(self, items: Items, index: int) -> Float:
         """Cosines of one item with all; 0 where one of the two has no direction."""
@@ -221,11 +221,6 @@ def _best(cosine: Float, listed: Bool, frequency: Float, k: int) -> Int:
         least = np.partition(value, some.size - k)[some.size - k]
         some, value = some[value >= least], value[value >= least]
     return np.asarray(some[np.lexsort((some, -frequency[some], -value))][:k])
-
-
-def seen_tokens(stats: NextTokenStatistics) -> Int:
-    """Tokens that follow some context, in order."""
-    return np.unique(stats.P.indices).astype(np.int64)
 
 
 def members(stats: NextTokenStatistics, item: Item) -> Int:

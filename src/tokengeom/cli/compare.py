@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokengeom.cli.app import app, guarded
-from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
+from tokengeom.cli.options import MODEL, ModelText, Runs, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.core.errors import InputError
@@ -28,15 +28,7 @@ def compare_command(
         Path | None,
         typer.Argument(metavar="PREDICTION", help="Folder that `tokengeom predict --out` wrote.", show_default=False),
     ] = None,
-    run: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN",
-            help="Folder that `tokengeom train --out` wrote. Further ones, of the same training with other seeds, say "
-            "how much of the geometry is reproducible, and what share of that is explained.",
-            show_default=False,
-        ),
-    ] = None,
+    run: Runs = None,
     *,
     arrays: Annotated[
         Path | None,

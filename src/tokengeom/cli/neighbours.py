@@ -150,13 +150,10 @@ def required_item(
 
 def last_checkpoint(model: Path, trained: ModelTextSettings, progress: AbstractProgress) -> ModuleModel:
     """The model in a folder, of several checkpoints the last one."""
-    from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
+    from tokengeom.models.checkpoint import checkpoint_folders
+    from tokengeom.page.compare_models import load_model
 
-    folder = checkpoint_folders(model)[-1]
-    with progress.stage(f"Loading {folder.name}", None):
-        return load_checkpoint(
-            folder, device=trained.device, allow_pickle=trained.allow_pickle, precision=trained.precision
-        )
+    return load_model(checkpoint_folders(model)[-1], trained, progress)
 
 
 def _model_on_text(

@@ -45,6 +45,16 @@ ModelText = Annotated[
     ),
 ]
 """The option --text of commands that read a trained model."""
+Runs = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="RUN",
+        help="Folder that `tokengeom train --out` wrote. Further ones, of the same training with other seeds, say how "
+        "much of the geometry is reproducible, and what share of that is explained.",
+        show_default=False,
+    ),
+]
+"""The argument RUN of commands that compare runs."""
 
 NOT_IN_A_FILE = {"help", "settings", "debug"}
 _LARGEST_FILE = 1 << 20

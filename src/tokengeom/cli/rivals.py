@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tokengeom.cli.app import app, guarded
-from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
+from tokengeom.cli.options import MODEL, ModelText, Runs, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.errors import InputError
@@ -24,15 +24,7 @@ def rivals_command(
         Path | None,
         typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.", show_default=False),
     ] = None,
-    run: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN",
-            help="Folder that `tokengeom train --out` wrote. Further ones, of the same training with other seeds, say "
-            "how much of the geometry is reproducible, and what share of that is explained.",
-            show_default=False,
-        ),
-    ] = None,
+    run: Runs = None,
     *,
     prediction: Annotated[
         Path | None,

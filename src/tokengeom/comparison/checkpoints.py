@@ -20,6 +20,7 @@ from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.theory.storage import write_arrays
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -225,15 +226,13 @@ class CheckpointCurve(AbstractResult):
         return html_table(self.title, rows, self.points[-1].summary().splitlines(), columns)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        from safetensors.numpy import save_file
-
         arrays = {
-            f"{place}.{name}": np.ascontiguousarray(getattr(point, name))
+            f"{place}.{name}": getattr(point, name)
             for place, point in enumerate(self.points)
             for name in ("W", "H", "bias")
             if getattr(point, name) is not None
         }
-        save_file(arrays, folder / ARRAYS)
+        write_arrays(folder / ARRAYS, arrays)
         write_json(folder / FILE, self)
         return {"checkpoints": len(self)}
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from tokengeom.comparison.agreement import (
-    CONTEXTS_AND_TOKENS,
     Agreement,
     AssessedNumbers,
     ItemKind,
@@ -52,8 +51,8 @@ from tokengeom.comparison.inputs import (
 from tokengeom.comparison.linear_numbers import compare_decoder
 from tokengeom.comparison.logit_numbers import FiniteLogits, LogitNumbers, disagreement
 from tokengeom.comparison.model_states import on_shared_tokens
-from tokengeom.comparison.similarity import CollapseNumbers
-from tokengeom.comparison.similarity_numbers import Geometry, SimilarityNumbers, sampling_limitations
+from tokengeom.comparison.similarity import CollapseNumbers, directed_in_all
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import (
     AT_LOSS,
     COUNTS,
@@ -190,9 +189,9 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, within: float, prog
         at, unproven = proven(made, within)
         limitations += [*notes, *unproven, *feature_limitations(prediction, inputs.run)]
     targets = targets_of(prediction, at)
-    directed = np.logical_and.reduce([target.H.any(axis=0) for target in targets.values()])
+    kept = directed_in_all(target.H for target in targets.values())
     limitations += training_limitations(inputs.observed)
-    return replace(inputs, at=at, targets=targets, kept=np.flatnonzero(directed), limitations=tuple(limitations))
+    return replace(inputs, at=at, targets=targets, kept=kept, limitations=tuple(limitations))
 
 
 def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
@@ -274,15 +273,14 @@ def pair_numbers(
             inputs.strata if items == "tokens" else None,
         )
         assessed = assess_run(inputs, numbers, partial(inputs.vectors, items=items), settings)
-        own = {name: agreement for name, agreement in assessed.agreements().items() if _is_shown(name)}
-        agreements |= own
+        # All explanations together have cosines, and no vectors.
+        agreements |= {
+            (key, number): agreement
+            for (key, number), agreement in assessed.agreements().items()
+            if key != COUNTS.key or number.endswith("_agreement")
+        }
         rows += rival_rows(assessed, infos, judged)
     return agreements, rows
-
-
-def _is_shown(name: Name) -> bool:
-    """Whether a number is shown; all explanations together have cosines, and no vectors."""
-    return name[0] != COUNTS.key or name[1].endswith("_agreement")
 
 
 def assess_run(
@@ -303,12 +301,7 @@ def assess_run(
 
 def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:
     """The targets, then the explanations that need no solver, where all probabilities are known."""
-    explained = {
-        key: Explained(
-            TARGETS[key].info, *(Geometry.of(inputs.vectors(target, items)) for items in CONTEXTS_AND_TOKENS)
-        )
-        for key, target in inputs.targets.items()
-    }
+    explained = {key: Explained.by_factors(TARGETS[key].info, target, inputs) for key, target in inputs.targets.items()}
     if inputs.stats is None or PROXY.key in inputs.targets:
         return explained
     stats = on_seen_tokens(inputs.stats, inputs.seen)

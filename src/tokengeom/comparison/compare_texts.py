@@ -24,6 +24,7 @@ from tokengeom.comparison.agreement import (
     check_permutations,
 )
 from tokengeom.comparison.movement import PredictedHalves, Sides, movement_of
+from tokengeom.comparison.similarity import directed_in_all
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import AT_LOSS_ENTRIES
 from tokengeom.comparison.text_comparison import NUMBERS, ComparedText, TextComparison
@@ -40,7 +41,7 @@ from tokengeom.statistics.supports import canonical
 from tokengeom.theory.at_loss import NORMS, LossPrediction, require_norm
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
+from tokengeom.theory.proxy import LIMIT_ENTRIES, ProxyPrediction, predict_leading_proxy
 
 if TYPE_CHECKING:
     from tokengeom.keywords import CompareTextsKeywords
@@ -50,10 +51,6 @@ LOSS_GAP = 0.2
 any other: halves of one text then agree about half as much as here."""
 SMALLEST_GAP = 1e-6
 """Loss gap in nats below which predictions at a loss have no meaning."""
-LIMIT_ENTRIES = 2_000_000
-"""Merged tokens times merged contexts up to which L_mm is solved by default: some minutes on one core."""
-PROXY_COMPONENTS = 128
-"""Leading singular vectors of the proxy."""
 
 
 Prediction = FeaturePrediction | LossPrediction | ProxyPrediction
@@ -241,8 +238,7 @@ def _predictions(
 
     def made(stats: NextTokenStatistics) -> Prediction:
         if is_proxy:
-            with progress.stage("Predicting the proxy", None):
-                return predict_proxy(stats, components=min(PROXY_COMPONENTS, min(stats.V, stats.m) - 1))
+            return predict_leading_proxy(stats, progress)
         if gap is None:
             return predict(stats, tolerance=settings.tolerance, progress=progress)
         return predict(stats, loss_gap=gap, norm=settings.norm, tolerance=settings.tolerance, progress=progress)
@@ -261,7 +257,7 @@ def _agreements(
     agreements: dict[Name, Agreement] = {}
     for items in CONTEXTS_AND_TOKENS:
         pair = [side[items] for side in sides]
-        kept = np.flatnonzero(np.logical_and.reduce([vectors.any(axis=0) for vectors in pair]))
+        kept = directed_in_all(pair)
         groups = units[kept] if items == "contexts" else None
         numbers = SimilarityNumbers.of(items, pair[0][:, kept], {"": pair[1][:, kept]}, groups)
         agreements |= assess(numbers, settings.permutations, settings.seed).agreements()
@@ -303,7 +299,7 @@ def _limitations(predictions: Sequence[Prediction], shared: Sequence[NextTokenSt
     proof = max(map(_proof, halves), default=0.0)
     if proof > LARGEST_GAP:
         sentences.append(f"A half of one of the texts: the prediction is proven only to a relative gap of {proof:.1e}.")
-    kept = np.flatnonzero(np.logical_and.reduce([known.H.any(axis=0) for known in whole]))
+    kept = directed_in_all(known.H for known in whole)
     if kept.size < shared[0].m:
         sentences.append(
             f"{shared[0].m - kept.size:,} of {shared[0].m:,} contexts have no predicted direction in one of the texts, "

@@ -22,16 +22,16 @@ from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, Asses
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs
 from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import Inputs
-from tokengeom.comparison.similarity import NO_VARIATION
+from tokengeom.comparison.similarity import NO_VARIATION, correlation_of_sums
 from tokengeom.comparison.similarity_numbers import (
     KINDS,
     Geometry,
     SimilarityNumbers,
-    correlation_of_sums,
     full_cosines,
     pairs_apart,
 )
 from tokengeom.comparison.target import COUNTS, ExplanationInfo
+from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int
 from tokengeom.results.convert import Number, Within
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -163,6 +163,11 @@ class Explained:
     info: ExplanationInfo
     contexts: Geometry
     tokens: Geometry
+
+    @staticmethod
+    def by_factors(info: ExplanationInfo, factors: Factors, inputs: Inputs) -> Explained:
+        """What a prediction says of the items of these inputs."""
+        return Explained(info, *(Geometry.of(inputs.vectors(factors, items)) for items in CONTEXTS_AND_TOKENS))
 
     def of(self, items: ItemKind) -> Geometry:
         """Its geometry of contexts or of tokens."""

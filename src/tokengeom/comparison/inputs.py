@@ -17,11 +17,12 @@ from scipy.sparse import csc_array
 
 from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, ItemKind, check_permutations
 from tokengeom.comparison.model_states import ModelStates, states_of
+from tokengeom.comparison.similarity import numbered
 from tokengeom.comparison.similarity_numbers import Geometry, drawn_items
 from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int, seen_tokens
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import check_seed, check_tolerance, option
 from tokengeom.models.language_model import AbstractLanguageModel
@@ -140,7 +141,7 @@ class Inputs:
         contexts, tokens = self.drawn
         if items == "tokens":
             return np.arange(tokens.size)
-        return np.unique(self.groups[contexts], return_inverse=True)[1].reshape(-1)
+        return numbered(self.groups[contexts])
 
     @cached_property
     def strata(self) -> Int | None:
@@ -238,7 +239,7 @@ def support_groups(prediction: FeaturesPredicted) -> Int:
     labels = np.array(prediction.context_groups)
     alone = np.flatnonzero(labels < 0)
     labels[alone] = labels.max(initial=-1) + 1 + np.arange(alone.size)
-    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return numbered(labels)
 
 
 def support_labels(stats: NextTokenStatistics) -> Int:
@@ -262,11 +263,6 @@ def equal_strata(numbers: Int) -> Int:
         if size >= SMALLEST_STRATUM and counts[k + 1 :].sum() >= SMALLEST_STRATUM:
             current, size = current + 1, 0
     return stratum[place.reshape(-1)]
-
-
-def seen_tokens(P: csc_array) -> Int:
-    """Tokens that follow some context, in order."""
-    return np.unique(P.indices).astype(np.int64)
 
 
 def on_seen_tokens(stats: NextTokenStatistics, seen: Int) -> NextTokenStatistics:

@@ -44,18 +44,23 @@ from tokengeom.comparison.inputs import (
     prediction_of,
     require_same_statistics,
     run_of,
-    seen_tokens,
     support_groups,
 )
 from tokengeom.comparison.linear_numbers import FiniteDecoder, margin
 from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.comparison.model_states import ModelStates, read_model
-from tokengeom.comparison.similarity import cosine, directional_agreement, directional_similarity, subspace_collapse
+from tokengeom.comparison.similarity import (
+    cosine,
+    directed_in_all,
+    directional_agreement,
+    directional_similarity,
+    subspace_collapse,
+)
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, choose_norm, loss_path, norm_of, norms_at_loss, too_large
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
-from tokengeom.core.numerics import Bool, Int, blas_threads_for
+from tokengeom.core.numerics import Bool, Float, Int, blas_threads_for, seen_tokens
 from tokengeom.core.settings import whole_number
 from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
@@ -182,8 +187,7 @@ class Monitor:
         targets = {AT_LOSS[norm].key: Factors(prediction.W, prediction.H) for norm, prediction in at.items()}
         if self.prediction.rank > 0:
             targets[LIMIT.key] = Factors(self.prediction.W, self.prediction.H)
-        directed = [target.H.any(axis=0) for target in targets.values()]
-        kept = np.flatnonzero(np.logical_and.reduce(directed)) if directed else np.zeros(0, dtype=np.int64)
+        kept = directed_in_all(target.H for target in targets.values())
         by_norm = {norm: prediction.H for norm, prediction in at.items()}
         norm, kept, _ = choose_norm(wanted, by_norm, factors.H, self._groups, kept)
         values = self._agreements(factors, targets, kept)
@@ -380,27 +384,26 @@ def _margin(S: Bool, norm: Norm, state: State) -> float:
 
 def _similarities(target: Factors) -> dict[str, Measure]:
     """SIM of contexts and of tokens with a target."""
-    return {
-        "context_similarity": lambda state: directional_similarity(
-            target.context_directions, state.readout.context_directions
-        ),
-        "token_similarity": lambda state: directional_similarity(
-            target.token_directions, state.readout.token_directions
-        ),
-    }
+
+    def similarity(item: str, state: State) -> float:
+        return directional_similarity(_directions(target, item), _directions(state.readout, item))
+
+    return {f"{item}_similarity": partial(similarity, item) for item in ("context", "token")}
 
 
 def _agreements(target_of: Callable[[State], Factors | None], groups: Int) -> dict[str, Measure]:
     """Agreement of contexts and of tokens with the target of each state; NaN where it has none."""
 
-    def contexts(state: State) -> float:
-        target, run = target_of(state), state.readout
+    def agreement(item: str, groups: Int | None, state: State) -> float:
+        target = target_of(state)
         if target is None:
             return float("nan")
-        return directional_agreement(target.context_directions, run.context_directions, groups)
+        return directional_agreement(_directions(target, item), _directions(state.readout, item), groups)
 
-    def tokens(state: State) -> float:
-        target, run = target_of(state), state.readout
-        return float("nan") if target is None else directional_agreement(target.token_directions, run.token_directions)
+    return {
+        f"{item}_agreement": partial(agreement, item, units) for item, units in (("context", groups), ("token", None))
+    }
 
-    return {"context_agreement": contexts, "token_agreement": tokens}
+
+def _directions(factors: Factors, item: str) -> Float:
+    return factors.context_directions if item == "context" else factors.token_directions

@@ -48,7 +48,7 @@ from scipy import sparse
 
 from tokengeom.ask.named_vectors import Items, item_names
 from tokengeom.comparison.agreement import AbstractNumbers, Agreement, Better, ItemKind, Name, about, assess
-from tokengeom.comparison.similarity import row_correlations
+from tokengeom.comparison.similarity import directed_in_all, row_correlations
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.text_comparison import FEWEST_WINDOWS, Follower, Halves, MovedItem, Movement, Neighbour
 from tokengeom.core.numerics import Float, Int, unit_columns
@@ -160,7 +160,7 @@ class PredictedHalves:
     def corrected(self, whole: Agreement, items: ItemKind, seed: int) -> Agreement:
         """The agreement of the whole texts with what the halves say about it, over items with a direction in each."""
         halves = [side[items] for side in self.sides]
-        kept = np.flatnonzero(np.logical_and.reduce([half.any(axis=0) for half in halves]))
+        kept = directed_in_all(halves)
         groups = self._units(items)[kept] if items == "contexts" else None
         numbers = HalfNumbers(items, [half[:, kept] for half in halves], self.across, groups)
         known = assess(numbers, 0, seed).agreements()[numbers.name]

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import numpy as np
 
-from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS
 from tokengeom.comparison.compare import assess_run, judged_inputs, pair_numbers
 from tokengeom.comparison.explained import (
     Chooser,
@@ -58,6 +57,7 @@ from tokengeom.comparison.inputs import (
     support_labels,
 )
 from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.similarity import numbered
 from tokengeom.comparison.similarity_numbers import (
     Geometry,
     SimilarityNumbers,
@@ -413,13 +413,13 @@ class _Table:
                 tuple(Geometry.of(H[:, fold.columns]) for H in runs),
                 {name: geometries[place] for name, geometries in placed.items()},
                 runs[0].shape[0],
-                np.unique(label[fold.columns], return_inverse=True)[1].reshape(-1),
+                numbered(label[fold.columns]),
             )
             for place, fold in enumerate(folds)
         ]
         columns = np.concatenate([fold.columns for fold in folds])
-        groups = np.unique(label[columns], return_inverse=True)[1].reshape(-1)
-        numbers = FoldedNumbers(parts, [np.arange(first, last) for first, last in pairwise(ends)], groups)
+        places = [np.arange(first, last) for first, last in pairwise(ends)]
+        numbers = FoldedNumbers(parts, places, numbered(label[columns]))
         assessed = assess_run(self.inputs, numbers, lambda factors: factors.H[:, columns], self.settings)
         return rival_rows(assessed, infos, reference if reference in infos else None)
 
@@ -427,14 +427,13 @@ class _Table:
 def _on_judged(inputs: Inputs, about: ExplanationInfo, fit: AbstractFit) -> Explained:
     """A prediction on the contexts that are judged and the tokens that occur."""
     assert isinstance(fit, AbstractFactorFit)
-    return Explained(about, *(Geometry.of(inputs.vectors(fit.factors, items)) for items in CONTEXTS_AND_TOKENS))
+    return Explained.by_factors(about, fit.factors, inputs)
 
 
 def _score_of_contexts(run: Factors, groups: Int) -> Callable[[AbstractFit], list[float]]:
     """Agreement of a fit's contexts with the run's, each pair of supports counted once."""
     drawn = drawn_items(groups.size)
-    units = np.unique(groups[drawn], return_inverse=True)[1].reshape(-1)
-    pairs, X = CrossFit.of(units, by_unit=True), full_cosines(run.H[:, drawn])
+    pairs, X = CrossFit.of(numbered(groups[drawn]), by_unit=True), full_cosines(run.H[:, drawn])
     return lambda fit: [float(pairs.agreements(X, [full_cosines(fit.contexts(drawn))])[0])]
 
 

@@ -3,8 +3,7 @@
 ===========================  ========  ====  ========================================================================
 number                       range     best  over
 ===========================  ========  ====  ========================================================================
-``structural_similarity``    (-1, 1]   1     all entries of two matrices; SIM of the papers
-``directional_similarity``   (-1, 1]   1     the same for cosine matrices given by their factors
+``directional_similarity``   (-1, 1]   1     all entries of two cosine matrices: SIM of the papers
 ``directional_agreement``    [-1, 1]   1     pairs of items of different groups: correlation of cosines
 ``cosine``                   [-1, 1]   1     entries of two arrays
 ===========================  ========  ====  ========================================================================
@@ -44,7 +43,7 @@ are; the ratio of traces does neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -62,39 +61,29 @@ STABILISER = 1e-5
 NO_VARIATION = 1e-12
 """A variance below this, of entries of size 1, is rounding: correlations with it mean nothing."""
 
-
-def structural_similarity(A: Float, B: Float, C: float = STABILISER) -> float:
-    """SIM, the structural term of SSIM: ``(cov(A, B) + C) / (sd(A) sd(B) + C)`` over all entries [zhao2024].
-
-    where ``A, B`` are matrices of the same shape, usually the cosines of a run and of a prediction, and ``cov``, ``sd``
-    divide by the number of entries. In (-1, 1], 1 is best: A is an increasing affine map of B. The diagonal of ones
-    counts on both sides, so unrelated cosine matrices score above 0: compare SIM with a permutation null. If one of the
-    matrices is constant, SIM is 1 by its formula and carries no information.
-    """
-    A, B = _same_shape(A, B)
-    a, b = A - A.mean(), B - B.mean()
-    return float((np.mean(a * b) + C) / (np.sqrt(np.mean(a * a) * np.mean(b * b)) + C))
+_Sum = Float | float
+"""A sum over pairs of items, or one per selection."""
 
 
 def cosine(X: Float, Y: Float) -> float:
     """``<X, Y> / (||X||_F ||Y||_F)`` of two arrays of the same shape; 1 is the same direction, NaN when either is 0."""
-    X, Y = _same_shape(X, Y)
+    X, Y = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
+    if X.shape != Y.shape:
+        raise ProblemError(
+            f"Two geometries must have the same shape to be compared; got {X.shape} and {Y.shape}. "
+            "Likely a transposed matrix, or statistics other than those that the run was trained on."
+        )
     size = float(np.linalg.norm(X)) * float(np.linalg.norm(Y))
     return float(np.clip(np.vdot(X, Y) / size, -1.0, 1.0)) if size > 0 else float("nan")
 
 
-def _same_shape(A: Float, B: Float) -> tuple[Float, Float]:
-    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
-    if A.shape != B.shape:
-        raise ProblemError(
-            f"Two geometries must have the same shape to be compared; got {A.shape} and {B.shape}. "
-            "Likely a transposed matrix, or statistics other than those that the run was trained on."
-        )
-    return A, B
-
-
 def directional_similarity(target: Float, run: Float) -> float:
-    """SIM of the cosine matrices of unit columns ``target`` (p x m) and ``run`` (q x m).
+    """SIM of the cosine matrices A, B of unit columns ``target`` (p x m) and ``run`` (q x m) [zhao2024].
+
+    It is the structural term of SSIM, ``(cov(A, B) + C) / (sd(A) sd(B) + C)`` over all entries, where ``cov`` and
+    ``sd`` divide by their number. In (-1, 1], 1 is best: A is an increasing affine map of B. The diagonal of ones
+    counts on both sides, so unrelated cosine matrices score above 0: compare SIM with a permutation null. If one of the
+    matrices is constant, SIM is 1 by its formula and carries no information.
 
     Items without a direction in the target (a column of 0: full support) are left out, because nothing is predicted
     for them. NaN when fewer than two remain.
@@ -102,15 +91,9 @@ def directional_similarity(target: Float, run: Float) -> float:
     kept = with_direction(target)
     if not kept.all():
         target, run = target[:, kept], run[:, kept]
-    pairs = target.shape[1] ** 2
     if target.shape[1] < 2:
         return float("nan")
-    mean_x, mean_y = np.sum(target.sum(axis=1) ** 2) / pairs, np.sum(run.sum(axis=1) ** 2) / pairs
-    variance_x = np.sum((target @ target.T) ** 2) / pairs - mean_x**2
-    variance_y = np.sum((run @ run.T) ** 2) / pairs - mean_y**2
-    covariance = np.sum((target @ run.T) ** 2) / pairs - mean_x * mean_y
-    size = np.sqrt(max(variance_x, 0.0) * max(variance_y, 0.0))
-    return float((covariance + STABILISER) / (size + STABILISER))
+    return float(correlation_of_sums(*_pair_sums(target, run), stabiliser=STABILISER))
 
 
 def directional_agreement(target: Float, run: Float, groups: Int | None = None) -> float:
@@ -131,13 +114,7 @@ def directional_agreement(target: Float, run: Float, groups: Int | None = None) 
         order = np.argsort(labels, kind="stable")
         ends = np.flatnonzero(np.diff(labels[order])) + 1
         inside = np.sum([_pair_sums(X[:, part], Y[:, part]) for part in np.split(order, ends)], axis=0)
-    pairs, sum_x, sum_y, xx, yy, xy = sums - inside
-    if not pairs > 0:
-        return float("nan")
-    variance = xx / pairs - (sum_x / pairs) ** 2, yy / pairs - (sum_y / pairs) ** 2
-    if not min(variance) > NO_VARIATION:
-        return float("nan")
-    return float(np.clip((xy / pairs - sum_x * sum_y / pairs**2) / np.sqrt(variance[0] * variance[1]), -1.0, 1.0))
+    return float(correlation_of_sums(*(sums - inside)))
 
 
 def _pair_sums(X: Float, Y: Float) -> Float:
@@ -148,6 +125,20 @@ def _pair_sums(X: Float, Y: Float) -> Float:
         return np.array([n * n, x.sum(), y.sum(), np.vdot(x, x), np.vdot(y, y), np.vdot(x, y)])
     first = [np.sum(A.sum(axis=1) ** 2) for A in (X, Y)]
     return np.array([n * n, *first, *(np.sum((A @ B.T) ** 2) for A, B in ((X, X), (Y, Y), (X, Y)))])
+
+
+def correlation_of_sums(
+    pairs: _Sum, x: _Sum, y: _Sum, xx: _Sum, yy: _Sum, xy: _Sum, *, stabiliser: float = 0.0
+) -> Float:
+    """Correlation from sums over pairs; with a stabiliser it is SIM. NaN where there are no pairs or nothing varies."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_x, mean_y, mean_xx, mean_yy, mean_xy = (total / np.asarray(pairs) for total in (x, y, xx, yy, xy))
+        variance_x, variance_y = np.maximum(mean_xx - mean_x**2, 0.0), np.maximum(mean_yy - mean_y**2, 0.0)
+        covariance = mean_xy - mean_x * mean_y
+        if stabiliser:
+            return np.asarray((covariance + stabiliser) / (np.sqrt(variance_x * variance_y) + stabiliser))
+        varied = np.minimum(variance_x, variance_y) > NO_VARIATION
+        return np.where(varied, np.clip(covariance / np.sqrt(variance_x * variance_y), -1.0, 1.0), np.nan)
 
 
 def row_correlations(x: Float, y: Float, apart: Bool) -> Float:
@@ -163,6 +154,12 @@ def row_correlations(x: Float, y: Float, apart: Bool) -> Float:
 def with_direction(unit: Float) -> Bool:
     """Which columns, each of norm 1 or 0, have a direction."""
     return np.asarray(np.einsum("ij,ij->j", unit, unit) > 0.5)
+
+
+def directed_in_all(geometries: Iterable[Float]) -> Int:
+    """Items that have a direction in every geometry, of which each has one item per column; none without geometries."""
+    directed = [columns.any(axis=0) for columns in geometries]
+    return np.flatnonzero(np.logical_and.reduce(directed)) if directed else np.zeros(0, dtype=np.int64)
 
 
 def subspace_collapse(H: Float, labels: Int) -> float:
@@ -193,8 +190,12 @@ def directions_and_groups(H: Float, labels: Int) -> tuple[Float, Int]:
             f"{labels.shape}. Likely a transposed H, or labels of other contexts."
         )
     kept = (labels >= 0) & (np.linalg.norm(H, axis=0) > 0)
-    group = np.unique(labels[kept], return_inverse=True)[1].reshape(-1)
-    return unit_columns(H[:, kept]), group.astype(np.int64)
+    return unit_columns(H[:, kept]), numbered(labels[kept])
+
+
+def numbered(labels: Int) -> Int:
+    """Equal labels as equal numbers from 0, in the order of the labels."""
+    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def group_means(X: Float, group: Int) -> Float:

@@ -28,7 +28,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name, about
-from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_sums
+from tokengeom.comparison.similarity import STABILISER, correlation_of_sums, group_sums, numbered
 from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, cosines
 
 MOST_ITEMS = 1000
@@ -38,9 +38,6 @@ GATHERED = 4_000_000
 """Entries of permuted matrices held at once (32 MB)."""
 MANY_UNITS = 300
 """Units from which permuted matrices are held in float32: their sums are then exact to about 1e-6."""
-
-_Sum = Float | float
-"""A sum over pairs of items, or one per selection."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +166,7 @@ class SimilarityNumbers(AbstractNumbers):
             tuple(Geometry.of(one[:, kept]) for one in runs),
             {key: Geometry.of(target[:, kept]) for key, target in targets.items()},
             runs[0].shape[0],
-            None if groups is None else np.unique(groups[kept], return_inverse=True)[1].reshape(-1),
+            None if groups is None else numbered(groups[kept]),
             floors,
         )
 
@@ -276,7 +273,7 @@ class SimilarityNumbers(AbstractNumbers):
             y, yy = (_quadratic(size, M) for M in (Y, Y * Y))
             numbers[key, self.number("agreement")] = correlation_of_sums(apart, x, y, xx, yy, xy[:, place])
             sums = (x + inside_x, y + inside, xx + inside_xx, yy + inside, xy[:, place] + inside_x)
-            numbers[key, self.number("similarity")] = correlation_of_sums(apart + inside, *sums, STABILISER)
+            numbers[key, self.number("similarity")] = correlation_of_sums(apart + inside, *sums, stabiliser=STABILISER)
         return numbers
 
     @cached_property
@@ -359,19 +356,7 @@ class _Sums:
     def correlation(self, X: Float, Y: Float, stabiliser: float = 0.0) -> Float:
         """Of the entries of X with those of Y."""
         (x, xx), (y, yy), xy = self._of(X), self._of(Y), self._sum(self._masked(X) * Y)
-        return correlation_of_sums(self.pairs, x, y, xx, yy, xy, stabiliser)
-
-
-def correlation_of_sums(pairs: _Sum, x: _Sum, y: _Sum, xx: _Sum, yy: _Sum, xy: _Sum, stabiliser: float = 0.0) -> Float:
-    """Correlation from sums over pairs; with a stabiliser it is SIM. NaN where there are no pairs or nothing varies."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean_x, mean_y, mean_xx, mean_yy, mean_xy = (total / np.asarray(pairs) for total in (x, y, xx, yy, xy))
-        variance_x, variance_y = np.maximum(mean_xx - mean_x**2, 0.0), np.maximum(mean_yy - mean_y**2, 0.0)
-        covariance = mean_xy - mean_x * mean_y
-        if stabiliser:
-            return np.asarray((covariance + stabiliser) / (np.sqrt(variance_x * variance_y) + stabiliser))
-        varied = np.minimum(variance_x, variance_y) > NO_VARIATION
-        return np.where(varied, np.clip(covariance / np.sqrt(variance_x * variance_y), -1.0, 1.0), np.nan)
+        return correlation_of_sums(self.pairs, x, y, xx, yy, xy, stabiliser=stabiliser)
 
 
 def _trace_cleared(X: Float) -> tuple[Float, float]:

@@ -70,6 +70,11 @@ def column_norms(matrix: sparse.csc_array | SparseProduct) -> Float:
     return np.asarray(np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=0))).ravel())
 
 
+def seen_tokens(P: sparse.csc_array) -> Int:
+    """Rows of a sparse matrix that have entries, in order: with probabilities, tokens that follow some context."""
+    return np.unique(P.indices).astype(np.int64)
+
+
 def dense(matrix: Matrix) -> Float:
     """A float64 array from an array or a scipy sparse matrix."""
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)

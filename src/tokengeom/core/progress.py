@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,17 +55,6 @@ class _TerminalStage(AbstractStage):
     def __init__(self, bars: Progress, task: TaskID) -> None:
         self._bars, self._task = bars, task
 
-    def __enter__(self) -> AbstractStage:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        task = next(task for task in self._bars.tasks if task.id == self._task)
-        if error is None:
-            self._bars.update(self._task, total=task.total or 1, completed=task.total or 1)
-        self._bars.stop_task(self._task)
-
     def advance(self, amount: float, note: str = "") -> None:
         if note:
             self._bars.update(self._task, advance=amount, note=_as_shown(self._bars, note))
@@ -109,9 +99,15 @@ class TerminalProgress(AbstractProgress):
     ) -> None:
         self._bars.stop()
 
-    def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
-        """Add a bar below the earlier ones."""
-        return _TerminalStage(self._bars, self._bars.add_task(_as_shown(self._bars, title), total=total, note=""))
+    @contextmanager
+    def stage(self, title: str, total: float | None) -> Iterator[AbstractStage]:
+        """Add a bar below the earlier ones; it is full where the stage ends without an error."""
+        task = self._bars.add_task(_as_shown(self._bars, title), total=total, note="")
+        try:
+            yield _TerminalStage(self._bars, task)
+            self._bars.update(task, total=total or 1, completed=total or 1)
+        finally:
+            self._bars.stop_task(task)
 
     def say(self, sentence: str) -> None:
         """Print the sentence above the bars."""

@@ -136,6 +136,10 @@ class FeatureOrder:
     def logits(self, title: str, L: Float, low: float, high: float, label: str) -> HeatmapPanel:
         """Heat-map of a V x m matrix, in this order."""
         values = np.asarray(L[np.ix_(self.tokens.indices, self.contexts.indices)], dtype=np.float64)
+        return self.panel(title, values, low, high, label)
+
+    def panel(self, title: str, values: Float, low: float, high: float, label: str) -> HeatmapPanel:
+        """Heat-map of a matrix whose rows and columns are already those of this order."""
         names, breaks = (self.context_names, self.token_names), (self.contexts.breaks, self.tokens.breaks)
         return HeatmapPanel(title, values, "contexts", "tokens", *names, *breaks, low, high, label)
 

@@ -75,8 +75,7 @@ def save_static(figure: Figure, path: str | Path, *, caption: bool = True) -> Pa
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise InputError(
-            f"A static figure is written as {', '.join(SUFFIXES)}; got '{target.name}'. "
-            "Use save_interactive for .html and save_data for the numbers."
+            f"A static figure is written as {', '.join(SUFFIXES)}; got '{target.name}'. Use save_interactive for .html."
         )
     drawn = draw(figure, caption=caption)
     import matplotlib

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.core.errors import CorpusError, InputError
+from tokengeom.core.numerics import seen_tokens
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.tokenizers import is_kind
 from tokengeom.page.compare_models import occur_once
@@ -107,7 +108,7 @@ class Choice(AbstractResult):
     def for_model(stats: NextTokenStatistics) -> Choice:
         """Settings of statistics that a trained model was read on, and how much of the text they are."""
         known: dict[str, Any] = {} if stats.windows is None else {"context": stats.windows.context}
-        seen = int(np.unique(stats.P.indices).size)
+        seen = seen_tokens(stats.P).size
         reasons = [
             "Tokens are those of the model's own tokenizer, and its whole vocabulary takes part: of "
             f"{stats.V:,} tokens {seen:,} follow the contexts below. No context below is followed by any of the others."

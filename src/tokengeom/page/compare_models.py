@@ -24,13 +24,14 @@ import numpy as np
 from tokengeom.comparison.checkpoints import CheckpointComparison, CheckpointCurve
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.inputs import CompareSettings, seen_tokens
+from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import RivalSettings, rivals
 from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import seen_tokens
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import share, takes
 from tokengeom.corpus.locate import Corpus, ReadingSettings
@@ -44,7 +45,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
+from tokengeom.theory.proxy import LIMIT_ENTRIES, ProxyPrediction, predict_leading_proxy
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
@@ -53,10 +54,6 @@ if TYPE_CHECKING:
 
 LIMIT_TOLERANCE = 1e-4
 """Proven relative gap of L_mm for a model. Agreement differs from that at 1e-6 by less than 0.001."""
-EXACT_ENTRIES = 2_000_000
-"""Merged tokens times merged contexts up to which L_mm is solved by default: 989 x 2000 took 100 s on a busy core."""
-PROXY_COMPONENTS = 128
-"""Leading singular vectors of the proxy."""
 
 
 @takes(SeveralModelsSettings, ReadingSettings, CompareSettings)
@@ -143,24 +140,25 @@ def _read_models(
             f"Separate trainings must be two models or more; got {folders[0].name} alone. Give the folders of the "
             "others, or leave out separate_trainings (--separate-trainings)."
         )
-
-    def load(folder: Path) -> ModuleModel:
-        with progress.stage(f"Loading {folder.name}", None):
-            return load_checkpoint(
-                folder, device=chosen.device, allow_pickle=chosen.allow_pickle, precision=chosen.precision
-            )
-
-    model = load(folders[-1])
+    model = load_model(folders[-1], chosen, progress)
     name, tokenizer = model.name, model.tokenizer
     prepared = prepare_text(text, model, chosen, reading, progress)
     states = [prepared.states(model, chosen.bos, progress)]
     for folder in reversed(folders[:-1]):
         # Without this the model before would be held until the next one is loaded.
         del model
-        model = load(folder)
+        model = load_model(folder, chosen, progress)
         _require_same_tokenizer(model, name, tokenizer)
         states.insert(0, prepared.states(model, states[0].on_text.bos, progress))
     return prepared, states
+
+
+def load_model(folder: Path, chosen: ModelTextSettings, progress: AbstractProgress) -> ModuleModel:
+    """The model in a folder."""
+    with progress.stage(f"Loading {folder.name}", None):
+        return load_checkpoint(
+            folder, device=chosen.device, allow_pickle=chosen.allow_pickle, precision=chosen.precision
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,7 +328,7 @@ def occur_once(stats: NextTokenStatistics) -> int:
 
 def wants_proxy(stats: NextTokenStatistics, proxy: bool | None) -> bool:
     """Whether the proxy takes the place of L_mm: as asked, or where L_mm would take minutes."""
-    return Merging.of(stats.S).entries > EXACT_ENTRIES if proxy is None else proxy
+    return Merging.of(stats.S).entries > LIMIT_ENTRIES if proxy is None else proxy
 
 
 def predict_or_proxy(
@@ -339,8 +337,7 @@ def predict_or_proxy(
     """L_mm with its proof, or the proxy: as asked, or where L_mm would take minutes."""
     if not wants_proxy(stats, proxy):
         return predict(stats, tolerance=LIMIT_TOLERANCE, device=solver_device(device), progress=progress)
-    with progress.stage("Predicting the proxy", None):
-        return predict_proxy(stats, components=min(PROXY_COMPONENTS, min(stats.V, stats.m) - 1))
+    return predict_leading_proxy(stats, progress)
 
 
 def _require_same_tokenizer(model: ModuleModel, last: str, tokenizer: AbstractTokenizer | None) -> None:

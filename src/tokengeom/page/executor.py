@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
-import numpy as np
-
 from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, SEEDS
 from tokengeom.comparison.similarity_numbers import MOST_ITEMS
 from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.numerics import blas_threads_for, seen_tokens
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.page.cache import ResultsFolder, code_hash
@@ -292,7 +290,7 @@ def _speed(rows: int, columns: int) -> Speed:
 
 def measure_comparison(passes: float, stats: NextTokenStatistics) -> Estimate:
     """Time of passes over the cosines of tokens and of contexts, of which so many at most are compared."""
-    tokens, contexts = min(np.unique(stats.P.indices).size, MOST_ITEMS), min(stats.m, MOST_ITEMS)
+    tokens, contexts = min(seen_tokens(stats.P).size, MOST_ITEMS), min(stats.m, MOST_ITEMS)
     seconds = passes * (tokens**2 + contexts**2) * _speed(contexts, contexts).entry
     return Estimate("", seconds, seconds)
 
@@ -300,7 +298,7 @@ def measure_comparison(passes: float, stats: NextTokenStatistics) -> Estimate:
 def measure_rivals(passes: float, stats: NextTokenStatistics) -> Estimate:
     """Time of rival explanations: the trainings of unconstrained features among them may reach the loss early."""
     compared, steps = measure_comparison(passes, stats).seconds, SEEDS * MOST_STEPS
-    trained = 3.0 * np.unique(stats.P.indices).size * stats.m * LARGEST_DIM * steps * _speed(stats.V, stats.m).product
+    trained = 3.0 * seen_tokens(stats.P).size * stats.m * LARGEST_DIM * steps * _speed(stats.V, stats.m).product
     return Estimate("", compared + trained / 4, compared + trained)
 
 

@@ -27,10 +27,11 @@ from tokengeom.models.checkpoint import (
     training_step,
 )
 from tokengeom.results.contract import AbstractResult
-from tokengeom.results.convert import Digest, Within, damaged, from_plain, to_plain
+from tokengeom.results.convert import Digest, Within, damaged, from_entries, to_plain
 from tokengeom.results.manifests import file_hash
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.storage import write_arrays
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
@@ -171,11 +172,8 @@ class ReadModel(FactorsInside, AbstractResult):
         return labels.loss_gap_of(self.states.factors, capped)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        from safetensors.numpy import save_file
-
         arrays = {"W": self.W, "H": self.H, "bias": self.bias}
-        kept = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
-        save_file(kept, folder / ARRAYS)
+        write_arrays(folder / ARRAYS, {name: array for name, array in arrays.items() if array is not None})
         return dict(to_plain(_Stated(**self._scalars, entropy=self.entropy, info=self.info)))
 
     @property
@@ -185,11 +183,10 @@ class ReadModel(FactorsInside, AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> ReadModel:
-        names = [field.name for field in fields(_Stated)]
-        stated = from_plain(_Stated, {name: manifest[name] for name in names if name in manifest}, folder)
-        arrays = SavedArrays(folder / ARRAYS)
+        stated, arrays = from_entries(_Stated, manifest, folder), SavedArrays(folder / ARRAYS)
         arrays.only("W", "H", "bias")
-        states = ModelStates(factors=read_factors(arrays), **{name: getattr(stated, name) for name in names[:-2]})
+        names = [field.name for field in fields(_Stated)[:-2]]
+        states = ModelStates(factors=read_factors(arrays), **{name: getattr(stated, name) for name in names})
         if stated.info is not None and stated.info.rows < states.W.shape[0]:
             raise damaged(folder, f"its head has {stated.info.rows} rows, and W has {states.W.shape[0]}")
         return ReadModel(states, stated.entropy, stated.info)

@@ -1,1 +1,1 @@
-"""Convex programs as data, each with its dual and certificate; instances with known answers. Knows no algorithm."""
+"""Convex programs as data, each with its dual and certificate. Knows no algorithm."""

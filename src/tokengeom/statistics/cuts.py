@@ -306,15 +306,11 @@ def _pooled(pairs: PairArrays) -> PairArrays:
 class SupportByCount(AbstractCut):
     """Keep a token in a context's support only if it followed at least ``count`` times."""
 
+    leaves_windows_out = True
     count: int
 
     def __post_init__(self) -> None:
         _require_positive("The smallest count in a support", self.count)
-
-    @property
-    def leaves_windows_out(self) -> bool:
-        """Whether a context that is kept may lose some of its windows."""
-        return True
 
     def describe(self) -> str:
         """The rule, as a phrase."""
@@ -336,6 +332,7 @@ class SupportByMass(AbstractCut):
     Ties go to the smaller id.
     """
 
+    leaves_windows_out = True
     p: float
 
     def __post_init__(self) -> None:
@@ -346,11 +343,6 @@ class SupportByMass(AbstractCut):
     def _share(self) -> float:
         """``p`` less a rounding error: 55 of 100 is a share of 0.55, although 0.55 x 100 is more than 55 in floats."""
         return self.p * (1 - 1e-12)
-
-    @property
-    def leaves_windows_out(self) -> bool:
-        """Whether a context that is kept may lose some of its windows."""
-        return True
 
     def describe(self) -> str:
         """The rule, as a phrase."""

@@ -11,11 +11,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -257,7 +256,7 @@ def count_by_sorting(
     def counted(block: TokenRows) -> tuple[int, PairRows]:
         return block.tokens.size, plan.count_block(block)
 
-    with _Runs(folder / "runs.bin", plan.memory) as runs, ThreadPoolExecutor(plan.threads) as pool:
+    with closing(_Runs(folder / "runs.bin", plan.memory)) as runs, ThreadPoolExecutor(plan.threads) as pool:
         for tokens, run in _in_order(pool, plan.threads, counted, plan.blocks(rows)):
             runs.add(run)
             on_tokens(tokens / 2)
@@ -278,7 +277,7 @@ def _in_order(pool: ThreadPoolExecutor, ahead: int, work: Callable[[Any], T], it
 
 
 class _Runs:
-    """Sorted runs: the first in memory, as far as they fit, the others in a temporary file; a context manager."""
+    """Sorted runs: the first in memory, as far as they fit, the others in a temporary file."""
 
     def __init__(self, path: Path, memory: int) -> None:
         self._path, self._room = path, memory
@@ -288,12 +287,8 @@ class _Runs:
         self._begins: list[int] = []
         self._types: list[np.dtype[Any]] = []
 
-    def __enter__(self) -> _Runs:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Remove the file."""
         if self._file is not None:
             # What a full disk did not take is of no use any more.
             with suppress(OSError):

@@ -7,14 +7,12 @@ where
     s_i(t)    strength of concept i at time t of the square-loss surrogate from spectral initialisation:
               ``s_i(t) = sigma_i / (1 + (sigma_i e^{2 delta} - 1) e^{-2 sigma_i t})``  [zhao2025]
 
-In that surrogate, concepts with larger sigma are learned earlier. Clusters are orthants (the same signs on chosen
-concepts) or k-means on the leading coordinates. The sign of a singular vector is arbitrary; here its largest token
-entry is positive.
+In that surrogate, concepts with larger sigma are learned earlier. The sign of a singular vector is arbitrary; here its
+largest token entry is positive.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +22,6 @@ from numpy.typing import ArrayLike
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, Int
 
-KMEANS_STARTS = 8
 TYPICAL = 0.1
 """Share of the largest entry from which a token or context is typical of a concept; rounding is far below."""
 
@@ -83,28 +80,6 @@ class Concepts:
         """Concept k with up to ``typical`` tokens and contexts per side."""
         return Concept(k, float(self.singular_values[k]), _sides(self.U[:, k], typical), _sides(self.Vt[k], typical))
 
-    def token_orthants(self, concepts: Sequence[int]) -> Int:
-        """Cluster of each token, V: tokens with the same signs on the chosen concepts have the same number."""
-        return _orthants(self.U[:, self._chosen(concepts)])
-
-    def context_orthants(self, concepts: Sequence[int]) -> Int:
-        """Cluster of each context, m: contexts with the same signs on the chosen concepts have the same number."""
-        return _orthants(self.Vt[self._chosen(concepts)].T)
-
-    def token_clusters(self, clusters: int, *, concepts: int = 8, seed: int = 0) -> Int:
-        """k-means clusters of tokens, V, on the leading coordinates weighted by importance."""
-        return _kmeans(self.U[:, :concepts] * self.singular_values[:concepts], clusters, seed)
-
-    def context_clusters(self, clusters: int, *, concepts: int = 8, seed: int = 0) -> Int:
-        """k-means clusters of contexts, m, on the leading coordinates weighted by importance."""
-        return _kmeans(self.Vt[:concepts].T * self.singular_values[:concepts], clusters, seed)
-
-    def _chosen(self, concepts: Sequence[int]) -> list[int]:
-        chosen = list(concepts)
-        if not chosen or min(chosen) < 0 or max(chosen) >= len(self) or len(chosen) > 60:
-            raise ProblemError(f"Orthants need 1 to 60 concepts between 0 and {len(self) - 1}; got {chosen}.")
-        return chosen
-
     def learning_curve(self, times: ArrayLike, *, delta: float = 5.0) -> Float:
         """Predicted strength of each concept at each time, r x T; rises from e^{-2 delta} to sigma."""
         return learning_curve(self.singular_values, times, delta=delta)
@@ -126,23 +101,3 @@ def _sides(vector: Float, typical: int) -> tuple[Int, Int]:
     order = np.argsort(-np.abs(vector), kind="stable")
     order = order[np.abs(vector[order]) >= TYPICAL * np.abs(vector).max(initial=0.0)]
     return order[vector[order] > 0][:typical], order[vector[order] < 0][:typical]
-
-
-def _orthants(coordinates: Float) -> Int:
-    bits = (coordinates > 0).astype(np.int64)
-    return np.asarray(bits @ (1 << np.arange(coordinates.shape[1], dtype=np.int64)))
-
-
-def _kmeans(points: Float, clusters: int, seed: int) -> Int:
-    """Cluster of each point, the best of several k-means++ starts."""
-    from scipy.cluster.vq import kmeans2
-
-    if not 1 <= clusters <= points.shape[0]:
-        raise ProblemError(
-            f"k-means needs between 1 and {points.shape[0]} clusters (one per point); got clusters={clusters}."
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a start that leaves a cluster empty: another one is better
-        made = [kmeans2(points, clusters, minit="++", iter=100, rng=seed + start) for start in range(KMEANS_STARTS)]
-    costs = [float(np.sum((points - centres[labels]) ** 2)) for centres, labels in made]
-    return np.asarray(made[int(np.argmin(costs))][1], dtype=np.int64)

@@ -28,6 +28,7 @@ from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, Matrix, SparseProduct, centre_columns
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
@@ -56,6 +57,10 @@ POWER_STEPS = 30
 """Steps of the power method, after which a singular value that was left out shows if it is clearly larger."""
 UNIT_ENTRY = 1.001
 """No entry of a unit vector is larger, up to rounding."""
+LIMIT_ENTRIES = 2_000_000
+"""Merged tokens times merged contexts up to which L_mm is solved by default: 989 x 2000 took 100 s on a busy core."""
+PROXY_COMPONENTS = 128
+"""Leading singular vectors of the proxy, where it stands in for L_mm."""
 
 
 def proxy(S: Matrix) -> Float:
@@ -280,6 +285,12 @@ def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: Unpack[Pr
         )
     U, s, Vt = leading_triplets(given.S, chosen.components, seed=chosen.seed)
     return ProxyPrediction(U, s, Vt, captured_share(given, s), given.hash, given)
+
+
+def predict_leading_proxy(stats: NextTokenStatistics, progress: AbstractProgress) -> ProxyPrediction:
+    """The proxy that stands in for L_mm where that would take minutes."""
+    with progress.stage("Predicting the proxy", None):
+        return predict_proxy(stats, components=min(PROXY_COMPONENTS, min(stats.V, stats.m) - 1))
 
 
 def captured_share(stats: NextTokenStatistics, s: Float) -> float:

@@ -145,27 +145,16 @@ def read_features(kind: type[FeaturePrediction], folder: Path, manifest: dict[st
         raise arrays.damaged(f"rank and rank_bound must be at most {min(shape)}; got {saved.rank}, {saved.rank_bound}")
     require_finite(arrays, saved.certificate)
     _require_entropy(arrays, saved.entropy, reduction.V)
+    stated = {name: entry for name, entry in vars(saved).items() if name not in ("rank", "rank_bound")}
     return kind(
         reduction=reduction,
         L_merged=arrays.floats("L_merged", shape),
         dual_merged=arrays.floats("dual_merged", shape),
-        certificate=saved.certificate,
         P=P,
         pi=pi,
-        entropy=saved.entropy,
-        proxy_nuclear_norm=saved.proxy_nuclear_norm,
-        proxy_is_exact=saved.proxy_is_exact,
-        proxy_sentence=saved.proxy_sentence,
         solution_bounds=SolutionBounds(_read_slack(arrays, reduction), saved.rank_bound),
-        spread=saved.spread,
-        warnings=saved.warnings,
-        status=saved.status,
-        seconds=saved.seconds,
-        tolerance=saved.tolerance,
-        statistics_hash=saved.statistics_hash,
-        windows=saved.windows,
-        coverage=saved.coverage,
         claimed=manifest,
+        **stated,
     )
 
 

@@ -343,12 +343,8 @@ def find_sources(origin: MadeFrom | None, nearby: NearbyResults) -> Sources | st
 
 
 def _prediction(nearby: NearbyResults, seal: str) -> Prediction | None:
-    return (
-        nearby.find(FeaturePrediction, seal=seal)
-        or nearby.find(LossPrediction, seal=seal)
-        or nearby.find(ProxyPrediction, seal=seal)
-        or nearby.find(LinearPrediction, seal=seal)
-    )
+    kinds: tuple[type[Prediction], ...] = (FeaturePrediction, LossPrediction, ProxyPrediction, LinearPrediction)
+    return next((found for kind in kinds if (found := nearby.find(kind, seal=seal)) is not None), None)
 
 
 def _run(nearby: NearbyResults, seal: str) -> Observed | None:

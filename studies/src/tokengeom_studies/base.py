@@ -199,7 +199,8 @@ class Findings(AbstractResult):
         import pyarrow as pa
         from pyarrow import parquet
 
-        from tokengeom.extending import save_data, save_interactive, save_static
+        from tokengeom.extending import save_interactive, save_static
+        from tokengeom_studies.common.figure_data import save_data
 
         for figure in self.figures:
             save_static(figure, folder / f"{figure.name}.png")
@@ -215,7 +216,7 @@ class Findings(AbstractResult):
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         from pyarrow import parquet
 
-        from tokengeom.extending import load_data
+        from tokengeom_studies.common.figure_data import load_data
 
         names = [entry.name for entry in dataclasses.fields(_SavedFindings)]
         saved = from_plain(_SavedFindings, {name: manifest[name] for name in names if name in manifest}, folder)

@@ -16,18 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 from tokengeom import NextTokenStatistics, Run, predict, train
-from tokengeom.extending import (
-    AbstractProgress,
-    Figure,
-    Float,
-    HeatmapPanel,
-    KnownInstance,
-    Panel,
-    all_subsets,
-    cosines,
-    one_hot,
-)
+from tokengeom.extending import AbstractProgress, Figure, Float, HeatmapPanel, Panel, cosines
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom_studies.common.known_patterns import KnownInstance, all_subsets, one_hot
 from tokengeom_studies.common.neural_collapse import NeuralCollapse, neural_collapse
 
 

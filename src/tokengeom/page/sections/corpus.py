@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.comparison.inputs import seen_tokens
 from tokengeom.comparison.verdict import AGREES, IN_PART
 from tokengeom.core.citation import cite
-from tokengeom.core.numerics import Int
+from tokengeom.core.numerics import Int, seen_tokens
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.figures.comparisons import checkpoints
 from tokengeom.page.formatting import count, fixed, number, percent

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.comparison.inputs import seen_tokens
 from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int, seen_tokens
 from tokengeom.figures.ordering import FeatureOrder
 from tokengeom.page.formatting import fixed
 from tokengeom.page.read_model import ReadModel

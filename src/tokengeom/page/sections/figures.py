@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.comparison.inputs import seen_tokens
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, centre_columns, cosines
+from tokengeom.core.numerics import Float, Int, centre_columns, cosines, seen_tokens
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.comparisons import disagreement
 from tokengeom.figures.heatmaps import scaled_logits
@@ -103,15 +102,16 @@ def supports_figure(contents: ReportContents, order: FeatureOrder) -> Figure:
         if isinstance(prediction, FeaturePrediction):
             logits["L^mm: the predicted direction"] = centre_columns(prediction.W)[rows] @ prediction.H[:, columns]
     reach = _reach(logits)
-    panels = [_panel(order, "S: which tokens may follow", S, 0.0, 1.0, "1 = may follow")]
-    panels += [_panel(order, title, L, -reach, reach, "logit") for title, L in logits.items()]
+    panels = [order.panel("S: which tokens may follow", S, 0.0, 1.0, "1 = may follow")]
+    panels += [order.panel(title, L, -reach, reach, "logit") for title, L in logits.items()]
     return Figure("supports", "From supports to geometry", order_sentence(order), panels, columns=3)
 
 
 def geometry_figures(contents: ReportContents, order: FeatureOrder) -> list[Figure]:
     """Cosines between contexts, between tokens, and logits: each run, the predictions, the proxy."""
     sources, seen = geometry_sources(contents), seen_tokens(contents.stats.P)
-    logits = {name: _logits(order, factors) for name, factors in sources.items()}
+    shown = order.tokens.indices, order.contexts.indices
+    logits = {name: scaled_logits(factors.part(*shown).logits) for name, factors in sources.items()}
     reach = _reach(logits)
     figure = partial(Figure, columns=min(len(sources), 4))
     return [
@@ -133,7 +133,7 @@ def geometry_figures(contents: ReportContents, order: FeatureOrder) -> list[Figu
             "logits",
             "Logits",
             "Logits with the mean of each column removed, each matrix scaled to a root mean square of 1.",
-            [_panel(order, name, L, -reach, reach, "scaled") for name, L in logits.items()],
+            [order.panel(name, L, -reach, reach, "scaled") for name, L in logits.items()],
         ),
     ]
 
@@ -172,22 +172,9 @@ def disagreement_picture(contents: ReportContents) -> Picture | None:
     return picture(figure) if figure is not None and figure.panels else None
 
 
-def _logits(order: FeatureOrder, factors: Factors) -> Float:
-    rows = factors.rows(order.tokens.indices)
-    return scaled_logits(Factors(rows.W, rows.H[:, order.contexts.indices], rows.bias).logits)
-
-
 def _reach(matrices: Mapping[str, Float]) -> float:
     """The largest number in matrices, for a scale of colours that they share."""
     return max((float(np.abs(matrix).max(initial=0.0)) for matrix in matrices.values()), default=0.0) or 1.0
-
-
-def _panel(order: FeatureOrder, title: str, values: Float, low: float, high: float, label: str) -> HeatmapPanel:
-    """A heat-map of a matrix whose rows and columns are already the chosen ones."""
-    return HeatmapPanel(
-        title, values, "contexts", "tokens", order.context_names, order.token_names, order.contexts.breaks,
-        order.tokens.breaks, low, high, label,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.inputs import seen_tokens
 from tokengeom.comparison.target import norm_sentence
 from tokengeom.comparison.verdict import JUDGED, is_hardly_reproducible
+from tokengeom.core.numerics import seen_tokens
 from tokengeom.page.formatting import DASH, count, explained_share, fixed, listed, percent
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section

@@ -10,7 +10,7 @@ import pytest
 from figure_cases import awkward_figure
 from tokengeom.core.errors import InputError
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, ScatterPanel
-from tokengeom.figures.data import load_data, save_data
+from tokengeom_studies.common.figure_data import load_data, save_data
 
 
 def assert_equal(one: object, other: object) -> None:

@@ -18,22 +18,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.figures.base import (
+from tokengeom.extending import (
     Curve,
     Figure,
     HeatmapPanel,
+    InputError,
     LinePanel,
     Marker,
+    Matches,
+    Number,
     Panel,
     Points,
     Scale,
     ScatterPanel,
+    Within,
+    all_names,
+    from_plain,
+    read_json,
+    replace_file,
+    require_ours,
+    slug,
+    to_plain,
 )
-from tokengeom.figures.prepare import all_names, slug
-from tokengeom.results.convert import Matches, Number, Within, from_plain, to_plain
-from tokengeom.results.folders import replace_file, require_ours
-from tokengeom.results.manifests import read_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
