@@ -246,3 +246,46 @@ def test_blocks_of_contexts_prove_the_same(stats: tg.NextTokenStatistics) -> Non
     assert len(blocks.loss.layout) > 1
     assert proofs[0].value == pytest.approx(proofs[1].value, rel=1e-9)
     assert proofs[0].bound == pytest.approx(proofs[1].bound, rel=1e-6)
+
+
+def test_a_cosine_is_divided_among_the_features_that_both_contexts_have(
+    tied: tg.TiedPrediction, stats: tg.NextTokenStatistics
+) -> None:
+    report = tied.explain("the cat", k=3)
+    cosine, Phi = tied.context_cosines, tied.features.matrix.toarray()
+    index = {stats.context_text(j): j for j in range(stats.m)}
+    lengths = np.linalg.norm(tied.H, axis=0)
+    for shared in report.features:
+        j, k = index["the cat"], index[shared.towards]
+        assert shared.cosine == pytest.approx(cosine[j, k])
+        own = Phi[:, j] * Phi[:, k] * (tied.A**2).sum(axis=0) / (lengths[j] * lengths[k])
+        assert sum(part for _, _, part in shared.rows) == pytest.approx(own.sum())
+        assert shared.others == pytest.approx(shared.cosine - own.sum())
+    assert report.features[0].towards == "the cat"
+    assert "by features that both have" in report.summary()
+    assert tied.place("the dog").why(index["the cat"]).rows[0][1] == "\u2026 the, 1 before the end"
+
+
+@pytest.mark.parametrize("loss_gap", [1.0, 0.3])
+def test_gamma_2_lies_between_the_bounds_of_the_semidefinite_program(
+    stats: tg.NextTokenStatistics, loss_gap: float
+) -> None:
+    few = stats.limited(top_contexts=7)
+    tied = tg.predict(few, loss_gap=loss_gap, ties="positions+self", norm="gamma2")
+    Phi = tied.features.matrix.toarray()
+    (V, _m), F = few.P.shape, Phi.shape[0]
+    square, t = cp.Variable((V + F, V + F), PSD=True), cp.Variable()
+    L = square[:V, V:] @ Phi
+    P = few.P.toarray()
+    loss = few.pi @ cp.log_sum_exp(L, axis=0) - cp.sum(cp.multiply(P * few.pi, L))
+    best = cp.Problem(cp.Minimize(loss + tied.lam * t), [cp.diag(square) <= t]).solve(solver=cp.CLARABEL)
+    assert tied.certificate.bound - 1e-6 <= best - few.entropy <= tied.certificate.value + 1e-6
+    assert tied.relative_gap <= 0.005
+    assert max(np.linalg.norm(tied.W, axis=1).max() ** 2, (tied.A**2).sum(axis=0).max()) <= tied.norm_value * (1 + 1e-6)
+
+
+def test_gamma_2_is_verified_again(stats: tg.NextTokenStatistics, tmp_path: Path) -> None:
+    tg.predict(stats, loss_gap=0.3, ties="positions+self", norm="gamma2").save(tmp_path / "tied")
+    assert tg.verify(tmp_path / "tied").ok
+    with pytest.raises(InputError, match="give loss_gap"):
+        tg.predict(stats, ties="self", norm="gamma2")

@@ -18,6 +18,7 @@ from tokengeom.ask.item_report import (
     Measured,
     Pull,
     Pulled,
+    SharedFeatures,
     Support,
 )
 from tokengeom.ask.item_search import Item, find_item, names_of
@@ -137,6 +138,10 @@ class AnswersQuestions:
         """What pulls each item; or why that is not known."""
         return "Only predictions have optimality conditions, which say what pulls an item; measurements have none."
 
+    def _features(self, item: Item, near: Sequence[int]) -> tuple[SharedFeatures, ...]:
+        """A context's cosines with itself and with others by the features that they share; none without ties."""
+        return ()
+
     def _logits_after(self, j: int) -> Mapping[str, Float]:
         """Logits of all tokens after context j, by name; those called "logit" have a softmax."""
         return _model_logits(self, j)
@@ -198,6 +203,7 @@ def _explain(
         pulled,
         {name: _measured(run, item, stats, nearest, same, tokens, k) for name, run in measured.items()},
         tuple(notes),
+        asked._features(item, [row.index for row in nearest.rows[:PULLED_TOWARDS]]),
     )
 
 

@@ -164,6 +164,38 @@ class Measured:
         }
 
 
+@dataclass(frozen=True)
+class SharedFeatures:
+    """The cosine of two contexts as a sum over pairs of their features, where contexts are tied.
+
+    ``towards``, ``cosine``
+        Name of the other context, and the cosine.
+    ``rows``
+        Kind and name of each feature that both have, and what it contributes by itself.
+    ``others``
+        What pairs of different features contribute, by the tokens that follow them.
+    """
+
+    towards: str
+    cosine: float
+    rows: tuple[tuple[str, str, float], ...]
+    others: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        shared = [{"kind": kind, "name": name, "contribution": part} for kind, name, part in self.rows]
+        return {"towards": self.towards, "cosine": self.cosine, "shared": shared, "others": self.others}
+
+    @property
+    def sentence(self) -> str:
+        """The cosine and what it consists of."""
+        listed = ", ".join(f"{name} {part:+.3f}" for _, name, part in self.rows) or "none"
+        return (
+            f"Its cosine with {quoted(self.towards)}, {self.cosine:.3f}, by features that both have: {listed}; by "
+            f"different features, through the tokens that follow them: {self.others:+.3f}."
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ItemReport:
     """What is known about one token or context: what `explain` returns.
@@ -187,6 +219,8 @@ class ItemReport:
         The same item in runs and trained models, by name.
     ``notes``
         Sentences about limitations.
+    ``features``
+        Of a context, where contexts are tied: its length and its cosines with its nearest neighbours, by features.
     """
 
     item: Item
@@ -202,6 +236,7 @@ class ItemReport:
     pulled: tuple[Pulled, ...]
     measured: Mapping[str, Measured]
     notes: tuple[str, ...]
+    features: tuple[SharedFeatures, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -221,6 +256,7 @@ class ItemReport:
             **of_kind,
             "neighbours": self.neighbours.to_dict()["neighbours"],
             "pulled": [pulled.to_dict() for pulled in self.pulled],
+            **({"features": [shared.to_dict() for shared in self.features]} if self.features else {}),
             "measured": {name: measured.to_dict() for name, measured in self.measured.items()},
             "notes": list(self.notes),
         }
@@ -280,6 +316,7 @@ class ItemReport:
         if self.neighbours.rows:
             nearest = ", ".join(f"{quoted(row.name)} {row.cosine:.3f}" for row in self.neighbours.rows)
             lines.append(f"Nearest {self.item.items} with another support: {nearest}.")
+        lines += [shared.sentence for shared in self.features]
         lines += [pulled_sentence(pulled, self.item) for pulled in self.pulled]
         lines += [measured_sentence(name, measured, self.item) for name, measured in self.measured.items()]
         return "\n".join([*lines, *self.notes])

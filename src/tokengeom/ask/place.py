@@ -8,13 +8,14 @@ nothing, and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengeom.ask.item_report import SharedFeatures
 from tokengeom.ask.item_search import names_of, quoted
 from tokengeom.core.errors import InputError, TokenizerError
 from tokengeom.core.numerics import Float, Int, log_sum_exp
@@ -107,9 +108,15 @@ class Placed:
         rows, values = self.phi.indices[part], self.phi.data[part]
         size = max(float(self.H[:, i] @ self.H[:, i]), 1e-300)
         shares = values * (self.of.A[:, rows].T @ self.H[:, i]) / size
-        text = _text(self.stats)
+        text = text_of(self.stats)
         order = np.argsort(-np.abs(shares), kind="stable")
         return [(self.of.features.name(int(rows[n]), text), float(shares[n])) for n in order]
+
+    def why(self, j: int, i: int = 0) -> SharedFeatures:
+        """The cosine of context i with context j of the statistics, by the features that they share."""
+        other = self.of.features.matrix[:, [j]]
+        name = names_of(self.stats, "contexts")[j]
+        return shared_features(self.of, self.phi[:, [i]], other, name, text_of(self.stats))
 
     def sentence(self, i: int = 0) -> str:
         """Whether context i was counted, in words."""
@@ -143,7 +150,7 @@ class Placed:
 def place(of: TiesContexts, texts: str | Sequence[str] | Int, stats: NextTokenStatistics) -> Placed:
     """Where contexts lie, given as texts of which the last tokens count, or as token ids, one context per row."""
     if isinstance(texts, np.ndarray) and texts.ndim == 2:
-        contexts, names = texts, tuple(_text(stats)([int(t) for t in row]) for row in texts)
+        contexts, names = texts, tuple(text_of(stats)([int(t) for t in row]) for row in texts)
     else:
         names = (texts,) if isinstance(texts, str) else tuple(map(str, texts))
         contexts = np.array([_last_tokens(text, of.features.length, stats) for text in names])
@@ -152,7 +159,21 @@ def place(of: TiesContexts, texts: str | Sequence[str] | Int, stats: NextTokenSt
     return Placed(names, tuple(_seen(row, stats) for row in contexts), H, of.W @ H, phi, of, stats)
 
 
-def _text(stats: NextTokenStatistics) -> Any:
+def shared_features(
+    of: TiesContexts, first: csc_array, second: csc_array, name: str, text: Callable[[list[int]], str]
+) -> SharedFeatures:
+    """The cosine of two contexts, given by their columns of Phi, as a sum over the features that both have."""
+    h, k = (np.asarray(of.A[:, phi.indices] @ phi.data) for phi in (first, second))
+    size = max(float(np.linalg.norm(h) * np.linalg.norm(k)), 1e-300)
+    both, place, other = np.intersect1d(first.indices, second.indices, return_indices=True)
+    parts = first.data[place] * second.data[other] * (of.A[:, both] ** 2).sum(axis=0) / size
+    order = np.argsort(-parts, kind="stable")
+    rows = ((of.features.kind(int(both[n])), of.features.name(int(both[n]), text), float(parts[n])) for n in order)
+    cosine = float(h @ k) / size
+    return SharedFeatures(name, cosine, tuple(rows), cosine - float(parts.sum()))
+
+
+def text_of(stats: NextTokenStatistics) -> Callable[[list[int]], str]:
     """From token ids to text."""
 
     def text(ids: list[int]) -> str:

@@ -82,6 +82,8 @@ def print_report(console: TerminalConsole, report: ItemReport) -> None:
     if report.neighbours.rows:
         _print_neighbours(console, report)
     if report.pulled:
+        for shared in report.features:
+            console.print(shared.sentence)
         _print_pulls(console, report)
     for sentence in report.notes:
         console.print(sentence)

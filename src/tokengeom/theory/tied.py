@@ -11,10 +11,12 @@ where
 With a feature per context and no other this is the prediction for unconstrained features. A context x that the text
 does not have lies at ``h(x) = A phi(x)``, and its logits are ``B phi(x)``.
 
-**Two views of one sum.** With ``G = (P - softmax(L)) diag(pi) / lam``, the optimality conditions are ``A^T = (G
-Phi^T)^T W`` and ``W = G Phi^T A^T``. So the cosine of two contexts is a sum over the features of one of them, ``<h_j,
-h_k> = sum_f Phi_fj <a_f, h_k>``, and each term is a sum over tokens, ``a_f = sum_z (G Phi^T)_zf w_z``: what followed
-the contexts that have the feature, and what the prediction does not give it yet.
+**Two views of one sum.** The cosine of two contexts is a sum over pairs of their features, ``<h_j, h_k> = sum_fg
+Phi_fj Phi_gk <a_f, a_g>``: a feature that both have contributes by its own length, and two different ones by the angle
+between their vectors. That angle comes from the tokens that follow them: with ``G = (P - softmax(L)) diag(pi) / lam``
+the optimality conditions in the nuclear norm are ``A^T = (G Phi^T)^T W`` and ``W = G Phi^T A^T``. So ``a_f = sum_z (G
+Phi^T)_zf w_z``: a feature is pulled by the tokens to which the prediction gives less than the text does, after the
+contexts that have it; and ``h_j = sum_z (G Phi^T Phi)_zj w_z`` is the same sum over all features of a context.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.ask.explain import AnswersQuestions
-from tokengeom.ask.place import Placed, place
+from tokengeom.ask.item_report import SharedFeatures
+from tokengeom.ask.item_search import names_of
+from tokengeom.ask.place import Placed, place, shared_features, text_of
 from tokengeom.core.numerics import Float, Int, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
@@ -168,7 +172,7 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
             X = A.T @ (W * np.sqrt(merging.a)[:, None]).T
             return problem.loss_gap(X), problem.certify(X, problem.change(X))
         weighted, factors = problem.reweighted(*map(np.sqrt, self.weights)), MaxNormFactors(W, A)
-        return weighted.loss_gap(factors), weighted_proof(weighted, factors, self.relative_gap)[0]
+        return weighted.loss_gap(factors), weighted_proof(weighted, factors)[0]
 
     def summary(self) -> str:
         """Ties, loss gap, norm with its proof, and rank, one sentence per line."""
@@ -181,8 +185,8 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         return "\n".join(
             [
                 f"{self.features.m:,} contexts tied by {self.features.F:,} features ({self.features.ties}).",
-                f"{where}: {NORMS[self.norm]} {self.norm_value:.6g}, proven within {self.relative_gap:.1e} of the smallest "
-                f"with which these features {what}.",
+                f"{where}: {NORMS[self.norm]} {self.norm_value:.6g}, proven within {self.relative_gap:.1e} of the "
+                f"smallest with which these features {what}.",
                 f"Rank {self.rank}; {self.status}.",
             ]
         )
@@ -212,6 +216,16 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         if self.in_limit or self.weights is not None:
             return "With ties, what pulls an item is shown for predictions at a loss in the nuclear norm."
         return TiedPulls(self)
+
+    def _features(self, item: Item, near: Sequence[int]) -> tuple[SharedFeatures, ...]:
+        if item.items == "tokens":
+            return ()
+        names, text = names_of(self._named_by(None), "contexts"), text_of(self._named_by(None))
+        Phi = self.features.matrix
+        return tuple(
+            shared_features(self, Phi[:, [item.index]], Phi[:, [other]], names[other], text)
+            for other in (item.index, *near)
+        )
 
     def _facts(self) -> list[tuple[str, str]]:
         return [

@@ -33,7 +33,7 @@ from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.solvers.gamma2_admm import smallest_weight
-from tokengeom.solvers.gamma2_factors import fit_factors
+from tokengeom.solvers.gamma2_factors import FittedFactors, fit_factors
 from tokengeom.solvers.margin import solve_margin
 from tokengeom.solvers.proximal_gradient import (
     ContextRows,
@@ -59,8 +59,8 @@ FIT_ACCURACIES = (3e-3, 3e-3, 1e-3, 5e-4, 2e-4)
 """Accuracies of one fit of factors after the other."""
 LONG = 0.95
 """Quantile of the lengths of vectors that is taken for the largest of those that matter."""
-PROOF_STEPS, MOST_PROOF_STEPS, SETTLED = 30, 240, 0.1
-"""Steps of a proof between two looks, the most, and what the dual may be above its bound, as a share of the gap."""
+PROOF_STEPS, MOST_PROOFS, SETTLED = 30, 8, 0.1
+"""Steps before each proof, the most proofs, and what the dual may be above its bound, as a share of the gap."""
 TIMED_STEPS = 3
 ITERATIONS = (250, 800)
 """Iterations of all points of a search together, to a proof of 0.5%."""
@@ -85,22 +85,18 @@ class TiedPoint:
     weights: tuple[Float, Float] | None = None
 
 
-def weighted_proof(
-    problem: TiedLogits, factors: MaxNormFactors, tolerance: float
-) -> tuple[Certificate, float, Array, int]:
-    """Proof of factors in the gamma_2 norm with the weights of the problem: certificate, gap, dual's answer, steps."""
+def weighted_proof(problem: TiedLogits, factors: MaxNormFactors) -> tuple[Certificate, float, Array]:
+    """Proof of factors in the gamma_2 norm with the weights of the problem: certificate, gap, and the dual's answer."""
     rows, gap = ContextRows(problem), problem.loss_gap(factors)
-    X = (problem.c[:, None] * factors.H.T) @ (factors.W * problem.loss.r[:, None]).T
-    at = state_at(rows, X)
-    proof = problem.certify(factors, problem.change(at.X))
-    for steps in range(PROOF_STEPS, MOST_PROOF_STEPS + 1, PROOF_STEPS):
+    at = state_at(rows, (problem.c[:, None] * factors.H.T) @ (factors.W * problem.loss.r[:, None]).T)
+    for _ in range(MOST_PROOFS):
         for _ in range(PROOF_STEPS):
             take_step(rows, at)
         proof = problem.certify(factors, problem.change(at.X))
         # Beyond what the dual is above its bound, weights or factors are what is not exact.
-        if norm_gap(proof, gap) <= tolerance or rows.excess(at.L) < SETTLED * norm_gap(proof, gap):
+        if rows.excess(at.L) < SETTLED * norm_gap(proof, gap):
             break
-    return proof, norm_gap(proof, gap), at.X, steps
+    return proof, norm_gap(proof, gap), at.X
 
 
 class TiedPath:
@@ -169,19 +165,14 @@ class TiedPath:
 
     def _fitted(self, loss_gap: float, progress: AbstractProgress) -> TiedPoint:
         """The point in the gamma_2 norm, by fits of factors and proofs in turn, until one is proven."""
-        solution, problem, seconds = self._search(loss_gap, progress, rough=True)
-        began, smallest = time.perf_counter(), smallest_weight(self.tolerance)
-        W, A = self._split(solution.x)
+        solution, _, seconds = self._search(loss_gap, progress, rough=True)
+        began, (W, A) = time.perf_counter(), self._split(solution.x)
         with progress.stage(f"Fitting factors to a loss gap of {loss_gap:.3g}", None) as stage:
             for accuracy in FIT_ACCURACIES:
                 near, t = _balanced(W, A)
-                fit = fit_factors(
-                    problem.loss, near, t, loss_gap, accuracy=accuracy, smallest=smallest, ties=self.problem.parts
-                )
-                if fit is None:
-                    raise ProblemError(f"No factors with a loss gap of {loss_gap:.4g} were found. Ask for another gap.")
+                fit = self._fit(near, t, loss_gap, accuracy)
                 weighted = self.problem.reweighted(fit.r, fit.c).at(fit.lam)
-                proof, gap, X, _ = weighted_proof(weighted, fit.factors, self.tolerance)
+                proof, gap, X = weighted_proof(weighted, fit.factors)
                 stage.advance(0.0, f"norm proven within {gap:.1e}")
                 if gap <= self.tolerance:
                     break
@@ -192,6 +183,13 @@ class TiedPath:
         weights = host(fit.r) ** 2, host(fit.c) ** 2
         reached, seconds = weighted.loss_gap(fit.factors), seconds + time.perf_counter() - began
         return TiedPoint(*factors, fit.lam, reached, proof, status, seconds, weights)
+
+    def _fit(self, near: MaxNormFactors, t: float, loss_gap: float, accuracy: float) -> FittedFactors:
+        how = {"accuracy": accuracy, "smallest": smallest_weight(self.tolerance)}
+        fit = fit_factors(self.problem.loss, near, t, loss_gap, **how, ties=self.problem.parts)
+        if fit is None:
+            raise ProblemError(f"No factors with a loss gap of {loss_gap:.4g} were found. Ask for another gap.")
+        return fit
 
     def _split(self, X: Array, r: Array | None = None, c: Array | None = None) -> tuple[Float, Float]:
         """Factors W (V' x d) and A (d x F') of a weighted B that share its singular values equally."""
