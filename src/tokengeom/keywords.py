@@ -109,6 +109,10 @@ class TrainKeywords(TypedDict, total=False):
     positions: bool
     tied: bool
     attention_dropout: float
+    ties: str | None
+    last_norm: bool
+    head_start: float
+    feature_start: float
     learn_embeddings: bool
     init: Init
     compiled: bool

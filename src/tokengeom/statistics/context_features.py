@@ -161,7 +161,9 @@ class ContextFeatures:
             )
         fields = _codes(contexts)
         if fields.shape[1] != self.length:
-            raise StatisticsError(f"Contexts must have {self.length} tokens, as the others have; got {fields.shape[1]}.")
+            raise StatisticsError(
+                f"Contexts must have {self.length} tokens, as the others have; got {fields.shape[1]}."
+            )
         fields = np.where(fields < self.base, fields, -1)
 
         def number(key: tuple[int, int], pairs: Int) -> Int:
@@ -180,6 +182,14 @@ class ContextFeatures:
     def _starts(self) -> Int:
         """First row of each span, and F."""
         return np.concatenate(([0], np.cumsum(self._sizes))).astype(np.int64)
+
+    @cached_property
+    def numbers(self) -> Int:
+        """Row of each context's feature in each span, m x spans; F where it has none."""
+        numbers = np.full((self.m, len(self.weights)), self.F, np.int64)
+        contexts = np.repeat(np.arange(self.m), np.diff(self.matrix.indptr))
+        numbers[contexts, np.searchsorted(self._starts, self.matrix.indices, side="right") - 1] = self.matrix.indices
+        return numbers
 
     def kind(self, f: int) -> str:
         """Kind of feature f: position, pair, suffix or self; `OWN` for a matrix of the user's."""

@@ -53,6 +53,10 @@ class AbstractEngine(ABC):
     def readout(self, replicate: int) -> Factors:
         """W and H of one replicate, in double precision, as copies."""
 
+    def kept(self, replicate: int) -> Arrays:
+        """Further weights of one replicate that a run keeps, in double precision, as copies; none by default."""
+        return {}
+
     @abstractmethod
     def state(self) -> Arrays:
         """Everything that the next step depends on."""
@@ -353,6 +357,7 @@ class Loop:
                 entropy=self.labels.entropy,
                 statistics_hash=self.labels.statistics_hash,
                 start=self.starts[r],
+                weights=self.engine.kept(r),
             )
             runs.append(run)
         return runs
