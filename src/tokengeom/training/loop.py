@@ -144,6 +144,7 @@ class TrainingHooks:
         progress             where a bar with steps, time left and loss gap is shown
         checkpoint           folder of snapshots, one every ``checkpoint_seconds`` and one at the end
         resume               continue from the newest snapshot, where there is one
+        loss_gap             end at the first record at which no replicate has a larger loss gap, in nats
     """
 
     probes: Mapping[str, Probe] | None = None
@@ -152,6 +153,7 @@ class TrainingHooks:
     checkpoint: str | Path | None = None
     checkpoint_seconds: float = 30.0
     resume: bool = False
+    loss_gap: float | None = None
 
     @property
     def checkpoints(self) -> Checkpoints | None:
@@ -289,7 +291,10 @@ class Loop:
                     saved = time.monotonic()
             if self.step < target or not self._record():
                 return
-            stage.advance(0.0, f"loss gap {self.trajectories[0].last('loss_gap'):.3g}")
+            gaps = [trajectory.last("loss_gap") for trajectory in self.trajectories]
+            stage.advance(0.0, f"loss gap {gaps[0]:.3g}")
+            if self.hooks.loss_gap is not None and max(gaps) <= self.hooks.loss_gap:
+                return
 
     def resume(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot: parameters, optimizer slots, generators, records and clock."""
