@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 import numpy as np
 
 from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.core.settings import make, option, takes
@@ -36,14 +37,12 @@ from tokengeom.training.optimizers.base import (
 )
 from tokengeom.training.run import Run
 from tokengeom.training.settings import Precision, Reduction, TrainingSettings
-from tokengeom.training.simulation import Simulation, spread_of
+from tokengeom.training.simulation import EXACT, FLOW, Simulation, spread_of
 from tokengeom.training.train import estimate_training, train_many
 
 if TYPE_CHECKING:
     from tokengeom.keywords import SimulateKeywords
 
-FLOW = "gradient-flow"
-"""Name of gradient flow among the optimizers."""
 FIRST_SEED = 30_000
 """Seed of the first replicate, another one than those of common runs."""
 RECORDS_PER_DECADE = 80
@@ -128,7 +127,7 @@ def simulate(
     """
     plan = _Plan.of(stats, like, make(SimulationSettings, settings, "simulate"))
     shown = progress or SilentProgress()
-    with shown.stage("Simulating", float(plan.replicates)) as stage:
+    with shown.stage("Simulating", float(plan.replicates)) as stage, blas_threads_for(plan.stats.V, plan.stats.m):
         return plan.flow(stage) if plan.is_flow else plan.train(stage, shown)
 
 
@@ -142,7 +141,8 @@ def estimate_simulation(
 ) -> Estimate:
     """The time and memory that `simulate` is expected to take, from the first seconds of a replicate.
 
-    How many steps it takes to the loss gap is known only afterwards, so the time is a range.
+    How many steps it takes to the loss gap is known only afterwards, so the time is a range: a third to three times the
+    steps of the run, or 1% to 100% of those allowed where there is none.
 
     Parameters
     ----------
@@ -154,10 +154,13 @@ def estimate_simulation(
     plan = _Plan.of(stats, like, make(SimulationSettings, settings, "estimate_simulation"))
     if plan.is_flow:
         raise InputError(f"The time of {FLOW} is not known beforehand: its steps follow the loss.")
-    one = estimate_training(plan.stats, rehearsal=rehearsal, **{"model": "tied", **plan.keywords})
-    most = plan.replicates * one.seconds
-    what = f"Simulating {plan.replicates} replicates of {plan.stats.V:,} tokens x {plan.stats.m:,} contexts"
-    return Estimate(what, 0.1 * most / LONGER, most, one.bytes)
+    run = None if like is None else _run(like)
+    least, most = (0.01, 1.0) if run is None else (1 / 3, 3.0)
+    steps = plan.keywords["steps"] if run is None else run.steps
+    one = estimate_training(plan.stats, rehearsal=rehearsal, **{"model": "tied", **plan.keywords, "steps": steps})
+    seconds = plan.replicates * one.seconds
+    what = f"Simulating {plan.replicates} replicates on {plan.stats.V:,} tokens x {plan.stats.m:,} contexts"
+    return Estimate(what, least * seconds, most * seconds, one.bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,12 +188,13 @@ class _Plan:
                 f"A simulation ends at a loss gap between 0 and that of a uniform guess, {largest:.3g} nats; got "
                 f"{gap}. Give loss_gap, or a run that has learned something (like=run)."
             )
-        known = {"steps": MOST_STEPS} if run is None else _settings_of(run)
+        known = {} if run is None else _settings_of(run)
         known |= {name: getattr(given, name) for name in OVERRIDING if getattr(given, name) is not None}
         is_flow = known.get("optimizer") == FLOW
         if is_flow and given.last_norm:
             raise ProblemError(f"The equations of {FLOW} are those of a model without a last norm: leave it out.")
         known |= {"ties": given.ties, "seed": FIRST_SEED + given.seed, "device": given.device}
+        known = {"steps": _most_steps(run, known), **known}
         return _Plan(stats, known, 1 if is_flow else given.replicates, float(gap), is_flow)
 
     def train(self, stage: AbstractStage, progress: AbstractProgress) -> Simulation:
@@ -216,7 +220,6 @@ class _Plan:
             heads=np.hstack([run.W for run in runs]).astype(kind),
             A=np.vstack([run.weights["A"] for run in runs]).astype(kind),
             gain=np.concatenate(gains).astype(kind) if gains else None,
-            loss_gaps=tuple(run.loss_gap for run in runs),
             steps=tuple(run.steps for run in runs),
             settings=runs[0].settings,
         )
@@ -229,19 +232,18 @@ class _Plan:
         assert self.stats.contexts is not None
         features = ContextFeatures.of_contexts(self.stats.contexts, self.keywords["ties"])
         W, A, steps = flow_to(labels, features.matrix, self.loss_gap, most=self.keywords["steps"], stage=stage, **named)
-        gap = labels.loss_gap(np.asarray(W @ (features.matrix.T @ A.T).T))
         settings = {"optimizer": {"name": FLOW}, "ties": features.ties, **named}
-        made = self._simulation(heads=W, A=A, gain=None, loss_gaps=(gap,), steps=(steps,), settings=settings)
-        return replace(made, seconds=time.monotonic() - began)
+        return self._finished(self._simulation(heads=W, A=A, gain=None, steps=(steps,), settings=settings), began)
 
     def _simulation(self, **parts: Any) -> Simulation:
-        """A simulation without its spread."""
+        """A simulation before it is measured."""
         assert self.stats.contexts is not None
         return Simulation(
             contexts=np.asarray(self.stats.contexts, np.int32),
             ties=self.keywords["ties"],
             replicates=self.replicates,
             wanted=self.loss_gap,
+            loss_gaps=(),
             spread={},
             seconds=0.0,
             statistics_hash=self.stats.hash,
@@ -249,8 +251,12 @@ class _Plan:
         )
 
     def _finished(self, made: Simulation, began: float) -> Simulation:
+        """With what is measured in double precision: loss gaps, and how alike replicates are."""
+        labels = SoftLabels.from_statistics(self.stats)
+        gaps = tuple(labels.loss_gap_of(training) for training in made.trainings())
         groups, seen = np.asarray(self.stats.groups.label, np.int64), np.unique(self.stats.P.indices)
-        return replace(made, spread=spread_of(made, groups, seen), seconds=time.monotonic() - began)
+        spread = EXACT if self.is_flow else spread_of(made, groups, seen)
+        return replace(made, loss_gaps=gaps, spread=spread, seconds=time.monotonic() - began)
 
 
 def _shown(stage: AbstractStage, r: int) -> OnRecord:
@@ -278,7 +284,14 @@ def _settings_of(run: Run) -> dict[str, Any]:
         known["optimizer"] = kind(**{name: tuple(x) if isinstance(x, list) else x for name, x in own.items()})
     model = settings.get("model")
     last_norm = bool(settings.get("last_norm")) if model == "tied" else model not in FACTORED
-    usual = TrainingSettings(**{**known, "steps": run.settings.get("steps", run.steps)})
-    # A schedule that ends with the run leaves no steps to go on with.
-    steps = usual.steps if usual.optimization().depends_on_steps else LONGER * max(usual.steps, 1)
-    return known | {"last_norm": last_norm, "steps": steps}
+    return known | {"last_norm": last_norm}
+
+
+def _most_steps(run: Run | None, known: Mapping[str, Any]) -> int:
+    """Steps at most, where they are not given: a schedule that ends with the run leaves none to go on with."""
+    if run is None:
+        return MOST_STEPS
+    steps = int(run.settings.get("steps", run.steps))
+    schedules = {name: known[name] for name in ("rate_schedule", "decay_schedule") if name in known}
+    ends = TrainingSettings(steps=steps, **schedules).optimization().depends_on_steps
+    return steps if ends else LONGER * max(steps, 1)

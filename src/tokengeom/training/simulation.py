@@ -38,6 +38,8 @@ SAME_GAP = 0.1
 """Relative difference of loss gaps that counts as none: a training is looked at after each 3% of its steps."""
 MOST_ITEMS = 400
 """Tokens and contexts, of each kind, whose cosines are compared between replicates."""
+FLOW = "gradient-flow"
+"""Name of gradient flow among the optimizers."""
 _Whole = Annotated[int, Within(0)]
 _Gap = Annotated[float, Within(0.0)]
 
@@ -71,6 +73,10 @@ class Spread:
             rho = np.corrcoef(cosines)[np.triu_indices(R, 1)].mean()
         error = np.sqrt(cosines.var(axis=0, ddof=1).mean() / R)
         return Spread(float(R * rho / (1 + (R - 1) * rho)), float(error))
+
+
+EXACT = {items: Spread(1.0, 0.0) for items in ("contexts", "tokens")}
+"""Of gradient flow, which is not random."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,7 +130,7 @@ class Simulation(AnswersQuestions, AbstractResult):
     @property
     def W(self) -> Float:
         """Decoders side by side, V x (R d)."""
-        return np.asarray(self.heads / math.sqrt(self.replicates), np.float64)
+        return np.asarray(self.heads, np.float64) / math.sqrt(self.replicates)
 
     @cached_property
     def H(self) -> Float:
@@ -201,9 +207,13 @@ class Simulation(AnswersQuestions, AbstractResult):
         return "\n".join(lines)
 
     @property
+    def is_flow(self) -> bool:
+        """Whether it is gradient flow."""
+        return bool(self.settings["optimizer"] == {"name": FLOW})
+
+    @property
     def _how(self) -> str:
-        optimizer = self.settings["optimizer"]
-        name = optimizer["name"] if isinstance(optimizer, dict) else optimizer
+        name = self.settings["optimizer"]["name"]
         each = "" if self.replicates == 1 else f", mean of {self.replicates} random starts"
         return f"Tied features ({self.ties}) trained with {name}{each}"
 
