@@ -138,17 +138,12 @@ class SimulateKeywords(TypedDict, total=False):
     loss_gap: float | None
     optimizer: str | AbstractOptimizer | None
     learning_rate: float | None
-    weight_decay: float | None
-    rate_schedule: ScheduleLike | None
-    reduction: Reduction | None
-    batch: int | None
     dim: int | None
     last_norm: bool | None
     head_start: float | None
     feature_start: float | None
     steps: int | None
     seed: int
-    precision: Precision | None
     device: str
 
 

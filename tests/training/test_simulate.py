@@ -19,7 +19,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training import Run, train
 from tokengeom.training.optimizers.adamw import AdamW
 from tokengeom.training.simulate import FIRST_SEED, estimate_simulation, simulate
-from tokengeom.training.simulation import Simulation, Spread
+from tokengeom.training.simulation import Simulation, _spread
 
 QUICK: dict[str, Any] = {"dim": 8, "learning_rate": 1e-2, "rate_schedule": "constant"}
 
@@ -72,18 +72,18 @@ def test_reliability_and_standard_error_are_those_of_known_noise() -> None:
     shared = rng.standard_normal((60, n))
     noisy = [np.vstack([shared, 0.9 * rng.standard_normal((60, n))]) for _ in range(R)]
     units = [x / np.linalg.norm(x, axis=0) for x in noisy]
-    spread = Spread.of(units, np.arange(n))
+    reliability, standard_error = _spread(units, np.arange(n))
     others = [np.vstack([shared, 0.9 * rng.standard_normal((60, n))]) for _ in range(R)]
     pairs = np.triu_indices(n, 1)
     means = [np.mean([cosines(x)[pairs] for x in each], axis=0) for each in (noisy, others)]
-    assert spread.reliability == pytest.approx(np.corrcoef(*means)[0, 1], abs=0.01)
-    assert spread.standard_error == pytest.approx(np.std(means[0] - means[1]) / np.sqrt(2), rel=0.05)
-    assert np.isnan(Spread.of(units[:1], np.arange(n)).reliability)
+    assert reliability == pytest.approx(np.corrcoef(*means)[0, 1], abs=0.01)
+    assert standard_error == pytest.approx(np.std(means[0] - means[1]) / np.sqrt(2), rel=0.05)
+    assert np.isnan(_spread(units[:1], np.arange(n))).all()
 
 
 def test_pairs_of_one_support_say_nothing_of_reliability() -> None:
     units = [np.linalg.qr(np.random.default_rng(r).standard_normal((6, 4)))[0] for r in range(3)]
-    assert np.isnan(Spread.of(units, np.zeros(4, int)).reliability)
+    assert np.isnan(_spread(units, np.zeros(4, int))).all()
 
 
 def test_settings_are_those_of_the_run_unless_they_are_given() -> None:
@@ -100,19 +100,9 @@ def test_settings_are_those_of_the_run_unless_they_are_given() -> None:
     for name in ("optimizer", "learning_rate", "weight_decay", "rate_schedule", "reduction", "batch", "dim", "steps"):
         assert copied[name] == run.settings[name], name
     assert (copied["last_norm"], copied["head_start"]) == (True, 1.0)
-    given = simulate(
-        stats,
-        like=run,
-        replicates=1,
-        last_norm=False,
-        dim=5,
-        batch=16,
-        optimizer="adam",
-        rate_schedule="constant",
-        loss_gap=1.0,
-    )
+    given = simulate(stats, like=trained(), replicates=1, last_norm=False, dim=5, optimizer="adam", loss_gap=1.0)
     assert not given.settings["last_norm"]
-    assert (given.settings["dim"], given.settings["batch"]) == (5, 16)
+    assert given.settings["dim"] == 5
     assert given.settings["optimizer"]["name"] == "adam"
     assert given.loss_gap == pytest.approx(1.0, rel=0.1)
     assert not simulate(stats, like=trained("ufm"), replicates=1).settings["last_norm"]
@@ -146,8 +136,8 @@ def test_it_is_saved_loaded_verified_and_described(tmp_path: Path) -> None:
     assert checked.ok, checked.failed
     assert "the loss gaps are those of the weights" in checked.checked
     assert [sentence for sentence in checked.not_checked if "only training shows it" in sentence]
-    assert "mean of 3 random starts to a loss gap of" in simulation.summary()
-    assert repr(simulation).startswith("Simulation(ties=positions+self, replicates=3, d=8")
+    assert "mean of 3 random starts: a loss gap of" in simulation.summary()
+    assert repr(simulation).startswith("Simulation(ties=positions+self, replicates=3, loss gap=")
     near = simulation.neighbours(small_stories().vocabulary[0], stats=small_stories())
     assert near.source.startswith("simulated to a loss gap of")
 
@@ -156,9 +146,7 @@ def test_a_changed_simulation_is_found(tmp_path: Path) -> None:
     small_stories().save(tmp_path / "stats")
     replace(simulated(), loss_gaps=(0.5, 0.5, 0.5)).save(tmp_path / "simulation")
     assert tg.verify(tmp_path / "simulation").failed == ("the loss gaps are those of the weights",)
-    replace(simulated(), spread={name: Spread(0.99, 0.01) for name in ("contexts", "tokens")}).save(
-        tmp_path / "simulation"
-    )
+    replace(simulated(), reliability={"contexts": 0.99, "tokens": 0.99}).save(tmp_path / "simulation")
     assert tg.verify(tmp_path / "simulation").failed == ("replicates are as alike as claimed",)
     replace(simulated(), replicates=2).save(tmp_path / "simulation")
     with pytest.raises(InputError, match="do not belong together"):
@@ -184,9 +172,7 @@ def test_gradient_flow_is_one_replicate_that_is_not_random(tmp_path: Path) -> No
     assert flow.replicates == 1
     assert flow.loss_gap == pytest.approx(0.5, rel=1e-6)
     assert flow.reliability == {"contexts": 1.0, "tokens": 1.0}
-    wide = simulate(
-        stats, optimizer="gd", learning_rate=0.5, loss_gap=0.5, dim=1000, replicates=2, reduction="mean", batch=None
-    )
+    wide = simulate(stats, optimizer="gd", learning_rate=0.5, loss_gap=0.5, dim=1000, replicates=2)
     pairs = np.triu_indices(stats.m, 1)
     assert np.corrcoef(flow.context_cosines[pairs], wide.context_cosines[pairs])[0, 1] > 0.99
     flow.save(tmp_path / "flow")
@@ -197,7 +183,7 @@ def test_gradient_flow_is_one_replicate_that_is_not_random(tmp_path: Path) -> No
 def test_a_loss_that_is_not_reached_is_said() -> None:
     simulation = simulate(small_stories(), like=trained(), replicates=2, steps=3)
     assert simulation.steps == (3, 3)
-    assert "2 of 2 did not reach the loss gap" in simulation.summary()
+    assert "Of 2 trainings of tied features, 2 did not reach the loss gap" in simulation.summary()
 
 
 def test_the_time_is_estimated_as_a_range() -> None:
@@ -213,9 +199,9 @@ def test_the_time_is_estimated_as_a_range() -> None:
     [
         ({}, "Give loss_gap, or a run"),
         ({"loss_gap": 99.0}, "uniform guess"),
-        ({"loss_gap": -1.0}, "loss_gap must be"),
+        ({"loss_gap": -1.0}, "between 0 and that of a uniform guess"),
         ({"loss_gap": 0.5, "replicates": 0}, "replicates must be at least 1"),
-        ({"loss_gap": 0.5, "optimizer": "gradient-flow", "last_norm": True}, "without a last norm"),
+        ({"loss_gap": 0.5, "optimizer": "gradient-flow", "last_norm": True}, "has no last norm"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(given: dict[str, Any], part: str) -> None:
@@ -228,7 +214,7 @@ def test_runs_that_cannot_be_copied_are_refused() -> None:
     with pytest.raises(ProblemError, match="statistics that the run was trained on"):
         simulate(small_stories(contexts=30), like=trained())
     linear = train(stats, "linear", embeddings=np.random.default_rng(0).standard_normal((5, stats.m)), steps=1)
-    with pytest.raises(ProblemError, match="the linear model has given ones"):
+    with pytest.raises(InputError, match="not of the linear model"):
         simulate(stats, like=linear)
     with pytest.raises(InputError, match="like must be a run"):
         simulate(stats, like=stats)  # type: ignore[arg-type]

@@ -86,6 +86,7 @@ from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
+from tokengeom.training.run import Run
 
 if TYPE_CHECKING:
     from tokengeom.keywords import RivalKeywords
@@ -231,6 +232,7 @@ def _fit_inputs(inputs: Inputs, settings: RivalSettings) -> tuple[FitInputs, lis
         tolerance=settings.tolerance,
         dim=inputs.run.W.shape[1],
         optimizer=optimizer_of(inputs.observed[0]),
+        run=run if isinstance(run := inputs.observed[0], Run) and run.settings.get("model") != "linear" else None,
     )
     if settings.at_loss is False or known.proxy_only:
         return known, []

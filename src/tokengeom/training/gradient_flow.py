@@ -19,9 +19,10 @@ and ``K = Phi^T A^T A Phi`` it is, with ``M = Phi^T Phi``::
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
-from scipy.integrate import RK45
-from scipy.optimize import brentq
+from scipy.integrate import solve_ivp
 from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
@@ -37,58 +38,41 @@ TOLERANCE = 1e-4
 
 
 def flow_to(
-    labels: SoftLabels,
-    Phi: csc_array,
-    loss_gap: float,
-    *,
-    head_start: float = 1.0,
-    feature_start: float = 1.0,
-    most: int = 20_000,
-    stage: AbstractStage | None = None,
+    labels: SoftLabels, Phi: csc_array, loss_gap: float, starts: tuple[float, float], most: int, stage: AbstractStage
 ) -> tuple[Float, Float, int]:
-    """W (V x d) and A (d x F) where the flow reaches a loss gap, for d = V + F, and the number of steps.
+    """W (V x d) and A (d x F) where the flow reaches a loss gap, for d = V + F, and the steps to it, at most ``most``.
 
-    ``most`` is the number of steps after which a loss gap counts as out of reach.
+    ``starts`` are w and a. The loss gap must be less than that of a uniform guess, where the flow begins.
     """
     V, F = labels.V, Phi.shape[0]
-    d = V + F
+    d, (w, a), turned, steps = V + F, starts, Phi.T.tocsr(), count()
     require_memory(
         8 * _COPIES * d * d,
         f"The gradient flow of {V:,} tokens and {F:,} features",
         "Use optimizer='gd', whose replicates are narrower, or fewer contexts.",
     )
-    start = np.concatenate([head_start * np.eye(V, d), feature_start * np.eye(F, d, V)])
-    turned = Phi.T.tocsr()
-
-    def parts(z: Float) -> tuple[Float, Float]:
-        Z = z.reshape(d, d)
-        return Z[:V], Z[V:]
 
     def logits(z: Float) -> Float:
-        W, K = parts(z)
-        return np.asarray(W @ (turned @ K).T)
+        Z = z.reshape(d, d)
+        return np.asarray(Z[:V] @ (turned @ Z[V:]).T)
 
     def slope(_: float, z: Float) -> Float:
-        W, K = parts(z)
-        X = -labels.gradient(logits(z)) @ turned
-        return np.concatenate([X @ K, X.T @ W]).reshape(-1)
+        Z, X = z.reshape(d, d), -labels.gradient(logits(z)) @ turned
+        return np.concatenate([X @ Z[V:], X.T @ Z[:V]]).reshape(-1)
 
-    def excess(z: Float) -> float:
-        return labels.loss_gap(logits(z)) - loss_gap
+    def left(_: float, z: Float) -> float:
+        gap = labels.loss_gap(logits(z))
+        stage.advance(0.0, f"loss gap {gap:.3g}")
+        if next(steps) > most:
+            raise ProblemError(
+                f"Gradient flow must reach the loss gap of {loss_gap:.3g} nats; after {most:,} steps it is at "
+                f"{gap:.3g}. Ask for a larger loss gap, or allow more steps."
+            )
+        return gap - loss_gap
 
-    flow = RK45(slope, 0.0, start.reshape(-1), np.inf, rtol=TOLERANCE, atol=TOLERANCE * 1e-2)
-    steps, left = 0, excess(flow.y)
-    while left > 0 and steps < most and flow.status == "running":
-        flow.step()
-        steps, left = steps + 1, excess(flow.y)
-        if stage is not None:
-            stage.advance(0.0, f"loss gap {left + loss_gap:.3g}")
-    if not steps or not left <= 0:
-        raise ProblemError(
-            f"Gradient flow must reach the loss gap of {loss_gap:.3g} nats; after {steps:,} steps it is at "
-            f"{left + loss_gap:.3g}. Ask for another loss gap, or allow more steps."
-        )
-    path = flow.dense_output()
-    at = brentq(lambda t: excess(path(t)), flow.t_old, flow.t)
-    W, K = parts(path(at))
-    return np.array(W), np.array(K.T), steps
+    left.terminal = True  # type: ignore[attr-defined]
+    start = np.concatenate([w * np.eye(V, d), a * np.eye(F, d, V)]).reshape(-1)
+    # Without times to evaluate at, no state but that of the event is kept.
+    done = solve_ivp(slope, (0.0, np.inf), start, t_eval=[], events=left, rtol=TOLERANCE, atol=1e-2 * TOLERANCE)
+    Z = done.y_events[0][0].reshape(d, d)
+    return np.array(Z[:V]), np.array(Z[V:].T), done.nfev // 6

@@ -164,22 +164,17 @@ class Run(AnswersQuestions, AbstractResult):
         return self.status.startswith("diverged")
 
     def place(self, contexts: ArrayLike, stats: NextTokenStatistics) -> Float:
-        """Embeddings ``f(A phi(x))`` of any contexts, d x k, for a tied model.
+        """Embeddings ``f(A phi(x))`` of any contexts (token ids, k x L, oldest first), d x k, for a tied model.
 
-        ``contexts``
-            Token ids, k x L, oldest first.
-        ``stats``
-            The statistics that the run was trained on, which number the features.
+        ``stats`` are the statistics that the run was trained on, which number the features.
         """
         from tokengeom.statistics.context_features import ContextFeatures
 
-        if "A" not in self.weights or stats.contexts is None:
+        if "A" not in self.weights or stats.contexts is None or self.statistics_hash not in (None, stats.hash):
             raise ProblemError(
-                f"Other contexts have a place in a tied model only; this is model {self.settings.get('model')!r}. "
-                "Train with model='tied'."
+                "Other contexts have a place in a tied model, with the statistics that it was trained on; this is "
+                f"model {self.settings.get('model')!r} of the statistics {self.statistics_hash}, with {stats.hash}."
             )
-        if self.statistics_hash not in (None, stats.hash):
-            raise ProblemError("The run was trained on other statistics. Give those that it was trained on.")
         features = ContextFeatures.of_contexts(stats.contexts, self.settings["ties"])
         return tied_states(self.weights["A"], self.weights.get("gain"), features.of(contexts))
 

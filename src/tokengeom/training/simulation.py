@@ -13,70 +13,36 @@ product is the mean of the logits, and their Gram matrices are the means of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tokengeom.ask.explain import AnswersQuestions
-from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, centre_columns, unit_columns
+from tokengeom.core.numerics import Float, Int, centre_columns, reliability_of_mean, unit_columns
 from tokengeom.core.resources import require_memory
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_manifest, to_plain
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.context_features import ContextFeatures
+from tokengeom.training.objective import SoftLabels
+
+if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 _ARRAYS = "arrays.safetensors"
-SAME_GAP = 0.1
-"""Relative difference of loss gaps that counts as none: a training is looked at after each 3% of its steps."""
-MOST_ITEMS = 400
-"""Tokens and contexts, of each kind, whose cosines are compared between replicates."""
 FLOW = "gradient-flow"
 """Name of gradient flow among the optimizers."""
-_Whole = Annotated[int, Within(0)]
-_Gap = Annotated[float, Within(0.0)]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How alike replicates are.
-
-    ``reliability``
-        Correlation of the mean of cosines with that of as many other replicates: ``R rho / (1 + (R - 1) rho)``
-        (Spearman and Brown 1910), where rho is the mean correlation of two replicates. NaN for one replicate.
-    ``standard_error``
-        Of the mean cosine of a pair: the root of its mean square over pairs.
-    """
-
-    reliability: Number
-    standard_error: Number
-
-    @staticmethod
-    def of(replicates: Sequence[Float], groups: Int) -> Spread:
-        """Of unit vectors as columns, over pairs of items in different groups; of many items, of some."""
-        if len(replicates) < 2:
-            return Spread(math.nan, math.nan)
-        some = np.sort(np.random.default_rng(0).permutation(groups.size)[:MOST_ITEMS])
-        pairs = np.triu(groups[some, None] != groups[None, some], 1)
-        if not pairs.any():
-            return Spread(math.nan, math.nan)
-        cosines = np.stack([(units[:, some].T @ units[:, some])[pairs] for units in replicates])
-        R = len(cosines)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            rho = np.corrcoef(cosines)[np.triu_indices(R, 1)].mean()
-        error = np.sqrt(cosines.var(axis=0, ddof=1).mean() / R)
-        return Spread(float(R * rho / (1 + (R - 1) * rho)), float(error))
-
-
-EXACT = {items: Spread(1.0, 0.0) for items in ("contexts", "tokens")}
-"""Of gradient flow, which is not random."""
+SAME_GAP = 0.1
+"""Relative difference of loss gaps that counts as none."""
+MOST_ITEMS = 400
+"""Tokens, and contexts, whose cosines are compared between replicates."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,14 +51,15 @@ class Simulation(AnswersQuestions, AbstractResult):
 
     where
         heads             W of the replicates side by side, V x (R d)
-        A                 embeddings of features, (R d) x F, one replicate below the other
-        gain              gains of the last norm, R d; None without one
+        A, gain           embeddings of features, (R d) x F, and gains of the last norm, R d; None without one
         contexts, ties    token ids of the contexts, m x L, and which features they have
         replicates        R; 1 for gradient flow, which is not random
         wanted            the loss gap at which a training ends, in nats
-        loss_gaps, steps  where each replicate ended
-        spread            "contexts" and "tokens" -> how alike replicates are
+        steps, loss_gaps  where each replicate ended
+        reliability       of contexts and of tokens: the correlation with mean cosines of as many other replicates
+        standard_error    of the mean cosine of a pair: the root of its mean square over pairs
         settings          those of the trainings, as plain data
+        stats             the statistics; None in a simulation that was loaded
     """
 
     kind: ClassVar[str] = "tokengeom-simulation"
@@ -101,16 +68,18 @@ class Simulation(AnswersQuestions, AbstractResult):
     heads: Float
     A: Float
     gain: Float | None
-    contexts: Int
+    contexts: NDArray[np.int32]
     ties: str
     replicates: int
     wanted: float
-    loss_gaps: tuple[float, ...]
     steps: tuple[int, ...]
-    spread: dict[str, Spread]
     settings: dict[str, Any]
-    seconds: float
+    loss_gaps: tuple[float, ...] = ()
+    reliability: dict[str, float] = field(default_factory=dict)
+    standard_error: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
     statistics_hash: str | None = None
+    stats: NextTokenStatistics | None = None
 
     @property
     def loss_gap(self) -> float:
@@ -118,24 +87,24 @@ class Simulation(AnswersQuestions, AbstractResult):
         return float(np.mean(self.loss_gaps))
 
     @property
-    def reliability(self) -> dict[str, float]:
-        """Correlation with as many other replicates, of contexts and of tokens."""
-        return {items: spread.reliability for items, spread in self.spread.items()}
-
-    @property
-    def standard_error(self) -> dict[str, float]:
-        """Standard error of the mean cosine of a pair, of contexts and of tokens."""
-        return {items: spread.standard_error for items, spread in self.spread.items()}
+    def is_flow(self) -> bool:
+        """Whether it is gradient flow."""
+        return bool(self.settings["optimizer"] == {"name": FLOW})
 
     @property
     def W(self) -> Float:
         """Decoders side by side, V x (R d)."""
         return np.asarray(self.heads, np.float64) / math.sqrt(self.replicates)
 
-    @cached_property
+    @property
     def H(self) -> Float:
         """Contexts of one replicate below those of the other, (R d) x m."""
-        return np.vstack(self._states(self.features.matrix)) / math.sqrt(self.replicates)
+        return np.vstack(self.states) / math.sqrt(self.replicates)
+
+    @cached_property
+    def states(self) -> list[Float]:
+        """Contexts of each replicate, d x m."""
+        return self._states(self.features.matrix)
 
     @cached_property
     def features(self) -> ContextFeatures:
@@ -145,18 +114,18 @@ class Simulation(AnswersQuestions, AbstractResult):
     def trainings(self) -> list[Factors]:
         """W and H of each replicate."""
         heads = np.split(np.asarray(self.heads, np.float64), self.replicates, axis=1)
-        return [Factors(W, H) for W, H in zip(heads, self._states(self.features.matrix), strict=True)]
+        return [Factors(W, H) for W, H in zip(heads, self.states, strict=True)]
 
     def _states(self, Phi: Any) -> list[Float]:
         """``f(A Phi)`` of each replicate."""
         gains = [None] * self.replicates if self.gain is None else np.split(self.gain, self.replicates)
-        parts = np.split(self.A, self.replicates)
-        return [tied_states(np.asarray(A, np.float64), gain, Phi) for A, gain in zip(parts, gains, strict=True)]
+        parts = np.split(np.asarray(self.A, np.float64), self.replicates)
+        return [tied_states(A, gain, Phi) for A, gain in zip(parts, gains, strict=True)]
 
     @cached_property
     def context_vectors(self) -> Float:
         """Contexts as columns, (R d) x m, whose inner products are the mean cosines."""
-        return self._stacked(self._states(self.features.matrix))
+        return self._stacked(self.states)
 
     @cached_property
     def token_vectors(self) -> Float:
@@ -182,56 +151,55 @@ class Simulation(AnswersQuestions, AbstractResult):
         """Mean cosine of each pair of tokens, V x V."""
         return self.token_vectors.T @ self.token_vectors
 
+    def measured(self, stats: NextTokenStatistics) -> dict[str, Any]:
+        """Loss gaps, reliability and standard error, over contexts with different supports and tokens that occur."""
+        trainings, labels, seen = self.trainings(), SoftLabels.from_statistics(stats), np.unique(stats.P.indices)
+        contexts = _spread([each.context_directions for each in trainings], np.asarray(stats.groups.label))
+        tokens = _spread([each.rows(seen).token_directions for each in trainings], seen)
+        both = {items: (1.0, 0.0) if self.is_flow else x for items, x in (("contexts", contexts), ("tokens", tokens))}
+        return {
+            "loss_gaps": tuple(labels.loss_gap_of(training) for training in trainings),
+            "reliability": {items: found for items, (found, _) in both.items()},
+            "standard_error": {items: found for items, (_, found) in both.items()},
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Everything except the arrays, as plain data."""
-        numbers = {name: getattr(self, name) for name in ("loss_gap", "replicates", "reliability", "standard_error")}
-        entries: dict[str, Any] = to_plain(_entries(self))
-        del entries["spread"]
-        return {**to_plain(numbers), **entries}
+        return {"loss_gap": self.loss_gap, **self._entries()}
+
+    def _entries(self) -> dict[str, Any]:
+        plain: dict[str, Any] = to_plain({name: getattr(self, name) for name in _Entries.__annotations__})
+        return plain
 
     def summary(self) -> str:
         """How it was trained, where it ended and how reliable the mean is."""
-        lines = [f"{self._how} to a loss gap of {self.loss_gap:.3g} nats, {round(np.mean(self.steps)):,} steps each."]
-        reliable = self.reliability
-        if all(math.isfinite(value) for value in reliable.values()):
-            lines.append(
-                f"As many other replicates would agree to {reliable['contexts']:.3f} for contexts and "
-                f"{reliable['tokens']:.3f} for tokens."
-            )
-        short = [gap for gap in self.loss_gaps if gap > (1 + SAME_GAP) * self.wanted]
-        if short:
-            lines.append(
-                f"{len(short)} of {self.replicates} did not reach the loss gap of {self.wanted:.3g} nats: allow more "
-                "steps, or a larger loss gap."
-            )
-        return "\n".join(lines)
-
-    @property
-    def is_flow(self) -> bool:
-        """Whether it is gradient flow."""
-        return bool(self.settings["optimizer"] == {"name": FLOW})
-
-    @property
-    def _how(self) -> str:
-        name = self.settings["optimizer"]["name"]
         each = "" if self.replicates == 1 else f", mean of {self.replicates} random starts"
-        return f"Tied features ({self.ties}) trained with {name}{each}"
+        how = f"Tied features ({self.ties}) trained with {self.settings['optimizer']['name']}{each}"
+        reached = f"a loss gap of {self.loss_gap:.3g} nats after {round(np.mean(self.steps)):,} steps."
+        agree = " and ".join(f"{value:.3f} for {items}" for items, value in self.reliability.items())
+        lines = [f"{how}: {reached}", f"As many other replicates would agree to {agree}.", self.shortfall]
+        return "\n".join(line for line in lines if line)
+
+    @property
+    def shortfall(self) -> str:
+        """How many replicates did not reach the loss gap, as a sentence; empty where all did."""
+        short = sum(gap > (1 + SAME_GAP) * self.wanted for gap in self.loss_gaps)
+        said = f"Of {self.replicates} trainings of tied features, {short} did not reach the loss gap of "
+        return f"{said}{self.wanted:.3g} nats: allow more steps, or a larger loss gap." if short else ""
 
     @property
     def _source(self) -> str:
         return f"simulated to a loss gap of {self.loss_gap:.3g} nats"
 
     def _facts(self) -> list[tuple[str, str]]:
+        (V, width), F, m = self.heads.shape, self.A.shape[1], len(self.contexts)
+        sizes = {"d": width // self.replicates, "features F": F, "tokens V": V, "contexts m": m}
         return [
             ("ties", self.ties),
             ("replicates", f"{self.replicates}"),
-            ("d", f"{self.heads.shape[1] // self.replicates:,}"),
             ("loss gap", f"{self.loss_gap:.3g} nats"),
-            ("features F", f"{self.A.shape[1]:,}"),
-            ("tokens V", f"{self.heads.shape[0]:,}"),
-            ("contexts m", f"{len(self.contexts):,}"),
+            *((name, f"{size:,}") for name, size in sizes.items()),
             *((f"reliability of {items}", f"{value:.3f}") for items, value in self.reliability.items()),
-            ("seconds", f"{self.seconds:.1f}"),
         ]
 
     def _write(self, folder: Path) -> dict[str, Any]:
@@ -239,23 +207,18 @@ class Simulation(AnswersQuestions, AbstractResult):
 
         arrays = {"heads": self.heads, "A": self.A, "gain": self.gain, "contexts": self.contexts}
         save_file({name: np.ascontiguousarray(x) for name, x in arrays.items() if x is not None}, folder / _ARRAYS)
-        content: dict[str, Any] = to_plain(_entries(self))
-        return content
+        return self._entries()
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Simulation:
         entries, arrays = from_manifest(_Entries, manifest, folder), SavedArrays(folder / _ARRAYS)
         arrays.only("heads", "A", "gain", "contexts")
-        heads = arrays.matrix("heads", (None, None))
+        heads, contexts = arrays.matrix("heads", (None, None)), arrays.array("contexts", np.int32, (None, None))
         A = arrays.matrix("A", (heads.shape[1], None))
         gain = arrays.vector("gain", len(A)) if arrays.has("gain") else None
-        contexts = arrays.array("contexts", np.int32, (None, None))
         made = cls(heads, A, gain, contexts, **vars(entries))
-        try:
-            fits = A.shape[1] == made.features.F and heads.shape[1] % entries.replicates == 0
-        except InputError as error:
-            raise damaged(folder, f"its contexts have no such features ({error})") from error
-        if not fits or not len(entries.loss_gaps) == len(entries.steps) == entries.replicates:
+        each = {len(entries.steps), len(entries.loss_gaps), math.gcd(heads.shape[1], entries.replicates)}
+        if each != {entries.replicates} or A.shape[1] != made.features.F:
             raise damaged(folder, "its arrays and its entries do not belong together")
         return made
 
@@ -264,31 +227,20 @@ class Simulation(AnswersQuestions, AbstractResult):
 class _Entries:
     """Entries of the manifest of a `Simulation`."""
 
-    ties: str
     replicates: Annotated[int, Within(1)]
-    wanted: _Gap
-    loss_gaps: tuple[_Gap, ...]
-    steps: tuple[_Whole, ...]
-    spread: dict[str, Spread]
-    settings: dict[str, Any]
+    reliability: dict[str, Number]
+    standard_error: dict[str, Number]
     seconds: float
+    ties: str
+    wanted: Annotated[float, Within(0.0)]
+    loss_gaps: tuple[Annotated[float, Within(0.0)], ...]
+    steps: tuple[Annotated[int, Within(0)], ...]
+    settings: dict[str, Any]
     statistics_hash: Digest | None
 
 
-def _entries(simulation: Simulation) -> _Entries:
-    return _Entries(**{name: getattr(simulation, name) for name in _Entries.__annotations__})
-
-
-def spread_of(simulation: Simulation, groups: Int, seen: Int) -> dict[str, Spread]:
-    """How alike replicates are: contexts of different groups, and tokens that occur.
-
-    ``groups``, ``seen``
-        Support group of each context, m, and the tokens that follow some context.
-    """
-    trainings = simulation.trainings()
-    units: dict[str, Callable[[Factors], Float]] = {
-        "contexts": lambda training: training.context_directions,
-        "tokens": lambda training: training.rows(seen).token_directions,
-    }
-    labels = {"contexts": groups, "tokens": np.arange(seen.size)}
-    return {items: Spread.of([of(training) for training in trainings], labels[items]) for items, of in units.items()}
+def _spread(replicates: Sequence[Float], groups: Int) -> tuple[float, float]:
+    """Reliability and standard error of mean cosines of unit vectors, over pairs of some items in different groups."""
+    some = np.sort(np.random.default_rng(0).permutation(groups.size)[:MOST_ITEMS])
+    pairs = np.triu(groups[some, None] != groups[None, some], 1)
+    return reliability_of_mean(np.stack([(units[:, some].T @ units[:, some])[pairs] for units in replicates]))

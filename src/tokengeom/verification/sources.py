@@ -24,7 +24,7 @@ from tokengeom.statistics.saved_statistics import in_order, rises
 from tokengeom.statistics.sorting import PairRows
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run, load_runs
-from tokengeom.training.simulation import Simulation, spread_of
+from tokengeom.training.simulation import Simulation
 from tokengeom.verification.verify import Checks, not_beside, not_computed, same
 
 
@@ -265,13 +265,11 @@ def check_simulation(simulation: Simulation, nearby: NearbyResults) -> Checks:
     checks: Checks = {"the contexts are those of the statistics": np.array_equal(simulation.contexts, own)}
     if not all(checks.values()) or simulation.heads.shape[0] != stats.V:
         return {**checks, "there is one row per token of the statistics": simulation.heads.shape[0] == stats.V}
-    labels = SoftLabels.from_statistics(stats)
-    gaps = [labels.loss_gap_of(training) for training in simulation.trainings()]
-    groups, seen = np.asarray(stats.groups.label, np.int64), np.unique(stats.P.indices)
-    spread = simulation.spread if simulation.is_flow else spread_of(simulation, groups, seen)
+    again = simulation.measured(stats)
+    claimed = {name: to_plain(getattr(simulation, name)) for name in ("reliability", "standard_error")}
     return {
         **checks,
-        "the loss gaps are those of the weights": all(map(same_loss, simulation.loss_gaps, gaps)),
-        "replicates are as alike as claimed": same(to_plain(simulation.spread), to_plain(spread)),
+        "the loss gaps are those of the weights": all(map(same_loss, simulation.loss_gaps, again["loss_gaps"])),
+        "replicates are as alike as claimed": same(claimed, to_plain({name: again[name] for name in claimed})),
         trained: None,
     }
