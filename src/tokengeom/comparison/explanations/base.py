@@ -163,6 +163,8 @@ class AbstractRival(ABC):
         Whether its fit needs no solver and no training, so that every comparison can show it.
     ``ours``
         Whether it is the prediction itself, at a loss or in the limit.
+    ``places``
+        Whether it places new contexts by their probabilities, as a run has them that was trained on all contexts.
     """
 
     name: ClassVar[str]
@@ -172,6 +174,7 @@ class AbstractRival(ABC):
     parameters: ClassVar[str] = "none"
     quick: ClassVar[bool] = True
     ours: ClassVar[bool] = False
+    places: ClassVar[bool] = True
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:

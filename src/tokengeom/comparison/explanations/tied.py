@@ -26,10 +26,11 @@ class TiedFeatures(AbstractRival):
 
     name: ClassVar[str] = "tied"
     meaning: ClassVar[str] = "tied features trained to the same loss"
-    order: ClassVar[float] = 12
+    order: ClassVar[float] = 11.5
     uses: ClassVar[str] = "tokens of contexts, probabilities, the loss and the optimizer"
     parameters: ClassVar[str] = f"random start, mean of {SEEDS}"
     quick: ClassVar[bool] = False
+    places: ClassVar[bool] = False
     inputs: FitInputs
 
     @classmethod
@@ -73,6 +74,6 @@ class TiedFit(AbstractFit):
         return self.simulation.H[:, columns]
 
     def place(self, contexts: ContextStatistics) -> Float:
-        """``f(A phi(x))``, from the tokens of a context alone."""
+        """``f(A phi(x))``, from the tokens of a context alone: it was never seen, and what follows it is not known."""
         assert contexts.tokens is not None, "left out where tokens are not known"
         return self.simulation.place(contexts.tokens)
