@@ -45,6 +45,7 @@ NAMES = {
     "prediction_at_loss_gpu": "Prediction at a loss on a GPU",
     "linear_training": "Training the linear model",
     "ufm_training": "Training unconstrained features",
+    "tied_training": "Training tied features",
     "network_training_gpu": "Training networks on a GPU",
     "checkpoint": "Comparing a checkpoint",
     "counting_at_scale": "Counting as the text grows",

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ QUICK = {
     "margin_norms": {"cvxpy + Clarabel"},
     "nuclear_svm": {"cvxpy + SCS"},
     "prediction_at_loss": {"cvxpy + Clarabel", "cvxpy + SCS"},
+    # Its peer has no wheels for Python 3.12 and later.
+    **({"tied_training": {"fastText, supervised"}} if find_spec("fasttext") else {}),
     "ufm_training": {"plain PyTorch loop on distinct contexts", "plain PyTorch loop on raw windows"},
 }
 """Benchmarks with a peer, and peers that each has to record."""

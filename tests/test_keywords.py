@@ -29,6 +29,7 @@ from tokengeom.theory.at_loss import LossSettings
 from tokengeom.theory.predict import PredictSettings
 from tokengeom.theory.proxy import ProxySettings
 from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.simulate import SimulationSettings
 
 COUNT = [CountSettings, ReadingSettings, EngineSettings]
 MODEL, MODELS = ([kind, ReadingSettings] for kind in (ModelTextSettings, SeveralModelsSettings))
@@ -42,6 +43,7 @@ SETTINGS: dict[str, list[type[Any]]] = {
     "PredictKeywords": [PredictSettings],
     "ProxyKeywords": [ProxySettings],
     "TrainKeywords": [TrainingSettings],
+    "SimulateKeywords": [SimulationSettings],
     "CompareKeywords": [CompareSettings],
     "RivalKeywords": [RivalSettings],
     "CompareTextsKeywords": [CompareTextsSettings],
@@ -61,6 +63,7 @@ VERBS: dict[str, Any] = {
     "LossKeywords": tg.FeaturePrediction.at,
     "ProxyKeywords": tg.predict_proxy,
     "TrainKeywords": tg.train,
+    "SimulateKeywords": tg.simulate,
     "CompareKeywords": tg.compare,
     "RivalKeywords": tg.rivals,
     "CompareTextsKeywords": tg.compare_texts,

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from tokengeom.training.run import Run as Run
     from tokengeom.training.run import Trajectory as Trajectory
     from tokengeom.training.settings import TrainingSettings as TrainingSettings
+    from tokengeom.training.simulate import simulate as simulate
+    from tokengeom.training.simulation import Simulation as Simulation
     from tokengeom.training.train import train as train
     from tokengeom.verification.verify import Verification as Verification
     from tokengeom.verification.verify import verify as verify
@@ -92,6 +94,7 @@ _MODULES = {
     "Report": "page.report",
     "Rivals": "comparison.rival_table",
     "Run": "training.run",
+    "Simulation": "training.simulation",
     "TextComparison": "comparison.text_comparison",
     "TiedPrediction": "theory.tied",
     "TokengeomError": "core.errors",
@@ -116,6 +119,7 @@ _MODULES = {
     "predict_proxy": "theory.proxy",
     "report": "page.report",
     "rivals": "comparison.rivals",
+    "simulate": "training.simulate",
     "train": "training.train",
     "verify": "verification.verify",
 }

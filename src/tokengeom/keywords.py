@@ -109,6 +109,10 @@ class TrainKeywords(TypedDict, total=False):
     positions: bool
     tied: bool
     attention_dropout: float
+    ties: str | None
+    last_norm: bool
+    head_start: float
+    feature_start: float
     learn_embeddings: bool
     init: Init
     compiled: bool
@@ -124,6 +128,23 @@ class TrainKeywords(TypedDict, total=False):
     precision: Precision | None
     device: str
     records_per_decade: int
+
+
+class SimulateKeywords(TypedDict, total=False):
+    """Of `tokengeom.simulate`."""
+
+    ties: str
+    replicates: int
+    loss_gap: float | None
+    optimizer: str | AbstractOptimizer | None
+    learning_rate: float | None
+    dim: int | None
+    last_norm: bool | None
+    head_start: float | None
+    feature_start: float | None
+    steps: int | None
+    seed: int
+    device: str
 
 
 class CompareKeywords(TypedDict, total=False):

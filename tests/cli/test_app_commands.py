@@ -25,6 +25,7 @@ WORKING = {
     "predict": ["stats"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3"],
     "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0"],
+    "simulate": ["read", "--loss-gap", "0.5", "--replicates", "2", "--steps", "5"],
     "stories": ["stories.txt", "--words", "50"],
     "study": ["linear-2d", "--set", "steps=50", "--no-save"],
     "train": ["stats", "--dim", "3", "--steps", "5"],
@@ -41,6 +42,7 @@ BAD = {
     "predict": ["missing"],
     "report": ["missing.txt"],
     "rivals": ["missing", "run"],
+    "simulate": ["missing"],
     "stories": ["text.txt"],
     "study": ["missing"],
     "train": ["missing"],
@@ -62,8 +64,10 @@ def work(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     (folder / "text.txt").write_text("a b a b c a b d")
-    stats = NextTokenStatistics.from_counts(np.array([[3, 1, 0], [2, 0, 4], [0, 5, 1], [1, 0, 0]]))
+    counts = np.array([[3, 1, 0], [2, 0, 4], [0, 5, 1], [1, 0, 0]])
+    stats = NextTokenStatistics.from_counts(counts)
     stats.save(folder / "stats")
+    NextTokenStatistics.from_counts(counts, contexts=np.array([[0], [1], [2]], np.int32)).save(folder / "read")
     predict(stats).save(folder / "prediction")
     train(stats, model="ufm", dim=3, steps=5).save(folder / "run")
     return folder

@@ -30,6 +30,7 @@ from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
 from tokengeom.theory.predict import PredictSettings
 from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.simulate import SimulationSettings
 
 VERBS: dict[str, tuple[Any, list[type]]] = {
     "compare": (tg.compare, [CompareSettings]),
@@ -41,6 +42,7 @@ VERBS: dict[str, tuple[Any, list[type]]] = {
     "predict": (tg.predict, [PredictSettings]),
     "report": (tg.report, [ReportSettings, ReadingSettings]),
     "rivals": (tg.rivals, [RivalSettings]),
+    "simulate": (tg.simulate, [SimulationSettings]),
     "train": (tg.train, [TrainingSettings]),
 }
 WITHOUT_SETTINGS = {"cite", "stories", "study", "verify"}

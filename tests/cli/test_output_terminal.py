@@ -41,6 +41,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     counts = np.array([[3, 1, 0], [2, 0, 4], [0, 5, 1], [1, 0, 0]])
     stats = NextTokenStatistics.from_counts(counts, labels[:3], labels)
     stats.save(folder / "stats")
+    NextTokenStatistics.from_counts(counts, contexts=np.array([[0], [1], [2]], np.int32)).save(folder / "read")
     predict(stats).save(folder / "prediction")
     predict(stats).save(folder / "changed")
     (folder / "changed" / f"added{EVIL}").write_text("")
@@ -61,6 +62,7 @@ LINES = {
     "predict": ["stats", "--out", f"out{EVIL}"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3", "--out", f"out{EVIL}.html"],
     "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0", "--out", f"out{EVIL}"],
+    "simulate": ["read", "--loss-gap", "0.5", "--replicates", "1", "--steps", "5", "--out", f"out{EVIL}"],
     "stories": [f"out{EVIL}.txt", "--words", "50"],
     "study": [f"no-study{EVIL}"],
     "train": ["stats", "--dim", "3", "--steps", "5", "--out", f"out{EVIL}"],

@@ -16,6 +16,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from geometry_cases import grouped_counts, structural_similarity
+from network_cases import small_stories
 from tokengeom.comparison.agreement import permutation_orders
 from tokengeom.comparison.compare import compare, frequency_gap, judged_inputs
 from tokengeom.comparison.comparison import Comparison
@@ -32,6 +33,8 @@ from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import predict_proxy
 from tokengeom.training import SoftLabels, train
+from tokengeom.training.simulate import simulate
+from tokengeom.verification.verify import verify
 from training_problems import paper_setting, random_statistics
 
 FEW: dict[str, Any] = {"permutations": 40, "tolerance": 4e-3}
@@ -554,3 +557,27 @@ def test_half_a_percent_of_proof_is_asked_for_unless_another_share_is_named(feat
     assert "Its norm is proven only to a relative gap of 6.0e-03." in alone.limitations
     with pytest.raises(ProblemError, match="a relative gap between 0 and 1"):
         compare(features, (at.W, at.H), proven_within=2.0)
+
+
+def test_a_simulation_is_compared_as_a_prediction_is(tmp_path: Path) -> None:
+    stats = small_stories()
+    runs = [train(stats, "mlp", dim=8, steps=60, seed=s, learning_rate=1e-2, rate_schedule="constant") for s in (0, 1)]
+    simulation = simulate(stats, like=runs[0], replicates=3)
+    found = compare(simulation, runs, permutations=0)
+    pairs = np.triu(stats.groups.label[:, None] != stats.groups.label[None, :], 1)
+    own = np.corrcoef(simulation.context_cosines[pairs], cosines(runs[0].H)[pairs])[0, 1]
+    assert found["simulated_context_agreement"].value == pytest.approx(own, abs=1e-9)
+    assert np.isfinite(found["simulated_context_agreement"].seed_error), "it has seeds of its own"
+    assert "simulated training" in found.reasons[0]
+    for name, result in (("stats", stats), ("simulation", simulation), ("run", runs[0]), ("other", runs[1])):
+        result.save(tmp_path / name)
+    again = compare(tmp_path / "simulation", [tmp_path / "run", tmp_path / "other"], permutations=0)
+    assert again["simulated_context_agreement"].value == pytest.approx(own, abs=1e-9)
+    again.save(tmp_path / "comparison")
+    assert verify(tmp_path / "comparison").ok
+    (tmp_path / "alone").mkdir()
+    simulation.save(tmp_path / "alone" / "simulation")
+    with pytest.raises(ProblemError, match="pass stats="):
+        compare(tmp_path / "alone" / "simulation", runs[0])
+    given = compare(tmp_path / "alone" / "simulation", runs, stats=stats, permutations=0)
+    assert given["simulated_token_agreement"].value == found["simulated_token_agreement"].value

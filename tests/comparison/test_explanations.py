@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,8 @@ from tokengeom.comparison.explanations.probability_cosines import ProbabilityCos
 from tokengeom.comparison.explanations.proxy import Proxy
 from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
 from tokengeom.comparison.explanations.support_cosines import SupportCosines
-from tokengeom.comparison.explanations.ufm import SEEDS, TrainedFeatures, TrainedFit
+from tokengeom.comparison.explanations.tied import TiedFeatures, TiedFit
+from tokengeom.comparison.explanations.ufm import RATES, SEEDS, TrainedFeatures, TrainedFit
 from tokengeom.comparison.explanations.word2vec import Word2Vec
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.similarity_numbers import Geometry, full_cosines
@@ -44,6 +46,7 @@ from tokengeom.core.numerics import Float, centre_columns, cosines
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
 from tokengeom.training.objective import SoftLabels
+from tokengeom.training.train import train
 
 V, M = 12, 24
 GAP = 0.05
@@ -53,7 +56,9 @@ QUICK: tuple[AbstractRival, ...] = (
     CentredProbabilities(), FinitePart(), LogCounts(0.1), LogCounts(1.0, 1.0), ShiftedPMI(), ShiftedPMI(0.3, 1.0),
     Word2Vec(), KneserNey(0.3), KneserNey(0.7, 1.0),
 )  # fmt: skip
-ALL = (*QUICK, TrainedFeatures(KNOWN), MaximumMargin(), AtLossNuclear(KNOWN), AtLossGamma2(KNOWN))
+ALL = (
+    *QUICK, TrainedFeatures(KNOWN), TiedFeatures(KNOWN), MaximumMargin(), AtLossNuclear(KNOWN), AtLossGamma2(KNOWN)
+)  # fmt: skip
 EVERY_TOKEN, EVERY_CONTEXT = np.arange(V), np.arange(M)
 
 
@@ -117,12 +122,12 @@ def test_every_file_is_found_simplest_explanation_first() -> None:
     assert {type(one) for one in ALL} == set(explanation_classes())
     assert [one.name for one in explanation_classes()] == [
         "degree only", "ETF", "SELI", "cos S~", "S~", "cos P", "P", "L_in", "log-counts", "Kneser-Ney", "PMI",
-        "word2vec", "UFM", "L_mm", "at loss, nuclear", "at loss, gamma_2",
+        "word2vec", "UFM", "tied", "L_mm", "at loss, nuclear", "at loss, gamma_2",
     ]  # fmt: skip
     for kind in explanation_classes():
         assert kind.uses, "what it is made from"
         assert kind.ours == (kind.name in ("L_mm", "at loss, nuclear", "at loss, gamma_2"))
-        assert kind.quick == (kind.name not in ("UFM", "L_mm", "at loss, nuclear", "at loss, gamma_2"))
+        assert kind.quick == (kind.name not in ("UFM", "tied", "L_mm", "at loss, nuclear", "at loss, gamma_2"))
 
 
 def test_explanations_are_chosen_by_file_name() -> None:
@@ -374,6 +379,24 @@ def test_features_that_do_not_reach_the_loss_say_how_far_they_came(stats: NextTo
     fit = TrainedFeatures(FitInputs(loss_gap=1e-12, dim=V)).fit(stats)
     reached = max(SoftLabels.from_statistics(stats).loss_gap(factors.logits) for factors in fit.trainings)
     assert fit.limitation == f"UFM was trained to a loss gap of {reached:.2g} nats only."
+
+
+@pytest.mark.parametrize("model", ["mlp", "ufm"])
+def test_tied_features_are_trained_as_the_run_was_or_as_the_ufm_is(stats: NextTokenStatistics, model: str) -> None:
+    run = train(stats, model, dim=6, steps=40, learning_rate=2e-2, rate_schedule="constant")
+    known = FitInputs(loss_gap=run.loss_gap, dim=6, optimizer="adamw", run=run).on(stats)
+    (rival,) = TiedFeatures.candidates(known)
+    fit = rival.fit(stats)
+    assert isinstance(fit, TiedFit)
+    assert fit.simulation.settings["learning_rate"] == 2e-2
+    assert fit.simulation.settings["last_norm"] == (model == "mlp")
+    alone = TiedFeatures(replace(known, run=None)).fit(stats)
+    assert alone.simulation.settings["learning_rate"] == RATES["adamw"]
+    assert alone.simulation.settings["last_norm"]
+    mean = np.mean([cosines(one.tokens) for one in fit.simulation.trainings()], axis=0)
+    np.testing.assert_allclose(Geometry.of(fit.tokens(EVERY_TOKEN), fit.seeds).cosines, mean, atol=1e-9)
+    assert TiedFeatures.candidates(replace(known, has_tokens=False)) == []
+    assert TiedFeatures.candidates(replace(known, loss_gap=None)) == []
 
 
 def test_trained_features_are_the_mean_of_their_seeds(fits: dict[str, AbstractFit]) -> None:

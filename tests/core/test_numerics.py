@@ -20,6 +20,7 @@ from tokengeom.core.numerics import (
     dense,
     excess_exponential,
     log_sum_exp,
+    reliability_of_mean,
     unit_columns,
     x_log_x,
 )
@@ -96,3 +97,15 @@ def test_without_threadpoolctl_nothing_changes(monkeypatch: pytest.MonkeyPatch) 
     before = blas_threads()
     with blas_threads_for(2, 2):
         assert blas_threads() == before
+
+
+def test_reliability_of_a_mean_is_its_correlation_with_another_mean() -> None:
+    """Rows x + noise: rho = v / (v + s^2); one row says nothing of its own noise."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(20_000)
+    first, second = (x + 2.0 * rng.standard_normal((5, x.size)) for _ in range(2))
+    reliability, error = reliability_of_mean(first)
+    assert reliability == pytest.approx(5 / 9, abs=0.02)
+    assert reliability == pytest.approx(np.corrcoef(first.mean(axis=0), second.mean(axis=0))[0, 1], abs=0.02)
+    assert error == pytest.approx(2.0 / np.sqrt(5), rel=0.01)
+    assert np.isnan(reliability_of_mean(first[:1])).all()

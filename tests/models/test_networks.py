@@ -17,6 +17,7 @@ from tokengeom.models.networks.base import AbstractArchitecture, architecture_na
 from tokengeom.models.networks.lstm import LSTM
 from tokengeom.models.networks.mamba import Mamba
 from tokengeom.models.networks.mlp import MLP
+from tokengeom.models.networks.tied import Tied
 from tokengeom.models.networks.transformer import Transformer
 from tokengeom.models.networks.xlstm import XLSTM
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -24,13 +25,15 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 DIM = 16
 NAMES = member_names("tokengeom.models.networks")
 CAUSAL = [name for name in NAMES if architecture_named(name).causal]
+SHARING = [name for name in NAMES if "tied" in architecture_named(name).options]
+"""Networks whose head can be their input embeddings."""
 
 
 def network(name: str, stats: NextTokenStatistics | None = None, **options: Any) -> Network:
     architecture = architecture_named(name)
-    if "heads" in architecture.defaults:
-        options.setdefault("heads", 2)
-    return Network(architecture, small_stories() if stats is None else stats, dim=DIM, layers=2, seed=3, **options)
+    usual = {name: 2 for name in ("heads", "layers") if name in architecture.defaults}
+    stats = small_stories() if stats is None else stats
+    return Network(architecture, stats, dim=DIM, seed=3, **(usual | options))
 
 
 def logits_of(model: Network) -> Float:
@@ -48,9 +51,9 @@ def normed(x: Float, norm: torch.nn.RMSNorm) -> Float:
     return np.asarray(x / np.sqrt(np.mean(x**2) + 1e-6) * norm.weight.detach().numpy())
 
 
-def test_five_architectures_are_found_by_the_names_of_their_files() -> None:
-    assert NAMES == ["lstm", "mamba", "mlp", "transformer", "xlstm"]
-    assert [type(architecture_named(name)) for name in NAMES] == [LSTM, Mamba, MLP, Transformer, XLSTM]
+def test_six_architectures_are_found_by_the_names_of_their_files() -> None:
+    assert NAMES == ["lstm", "mamba", "mlp", "tied", "transformer", "xlstm"]
+    assert [type(architecture_named(name)) for name in NAMES] == [LSTM, Mamba, MLP, Tied, Transformer, XLSTM]
     assert [architecture_named(name).name for name in NAMES] == NAMES
     with pytest.raises(InputError, match=r"must be one of lstm, .*got 'gru'"):
         architecture_named("gru")
@@ -59,13 +62,12 @@ def test_five_architectures_are_found_by_the_names_of_their_files() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_architecture_lists_the_settings_that_it_has(name: str) -> None:
     architecture: AbstractArchitecture = architecture_named(name)
-    assert set(architecture.options) == {*architecture.defaults, "tied", "compiled"}
+    assert set(architecture.options) - {"tied"} == {*architecture.defaults, "compiled"}
     shape = Network(architecture, small_stories(), dim=DIM).shape
     assert all(getattr(shape, option) == default for option, default in architecture.defaults.items())
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("name", "tied"), [*((name, False) for name in NAMES), *((name, True) for name in SHARING)])
 def test_the_readout_is_the_forward_pass_of_the_decoder(name: str, tied: bool) -> None:
     model = network(name, tied=tied)
     with torch.no_grad():
@@ -193,7 +195,7 @@ def test_the_mlp_is_the_composition_of_its_layers() -> None:
     np.testing.assert_allclose(model.readout().H[:, 7], x, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHARING)
 def test_a_tied_head_is_the_input_embedding_of_the_next_tokens(name: str) -> None:
     stats = small_stories()
     model = network(name, tied=True)
@@ -212,7 +214,7 @@ def test_a_tied_head_is_the_input_embedding_of_the_next_tokens(name: str) -> Non
 def test_the_seed_decides_the_weights(name: str) -> None:
     first, second = network(name), network(name)
     np.testing.assert_array_equal(logits_of(first), logits_of(second))
-    other = Network(architecture_named(name), small_stories(), dim=DIM, layers=2, seed=4)
+    other = Network(architecture_named(name), small_stories(), dim=DIM, seed=4)
     assert not np.allclose(logits_of(other), logits_of(first))
 
 

@@ -67,6 +67,7 @@ def samples(folder: Path, finished: Report) -> Samples:
     counts = np.array([[3, 1, 0, 0, 1], [2, 0, 4, 0, 1], [0, 5, 1, 0, 0], [0, 0, 0, 7, 0], [1, 0, 0, 1, 2]])
     stats = tg.NextTokenStatistics.from_counts(counts)
     prediction, run = tg.predict(stats), tg.train(stats, "ufm", dim=5, steps=30)
+    read = tg.NextTokenStatistics.from_counts(counts, contexts=np.arange(10, dtype=np.int32).reshape(5, 2))
     return {
         "statistics": stats,
         "pairs": count_pairs(["a b a b c", "b c a a b"], folder / "counted", context=1),
@@ -76,6 +77,7 @@ def samples(folder: Path, finished: Report) -> Samples:
         "linear": tg.predict(stats, embeddings=np.random.default_rng(0).normal(size=(6, 5))),
         "proxy": tg.predict_proxy(stats, components=2),
         "run": run,
+        "simulation": tg.simulate(read, loss_gap=0.5, learning_rate=0.1, replicates=2, dim=3),
         "comparison": tg.compare(prediction, run, **DRAWS),
         "rivals": tg.rivals(stats, run, prediction, held_out=0.0, **DRAWS),
         "texts": compare_texts(stats, tg.NextTokenStatistics.from_counts(counts.T), **DRAWS),

@@ -31,7 +31,8 @@ TINY: dict[str, Any] = {"dim": 16, "layers": 1, "seed": 5}
 
 
 def tiny(name: str) -> dict[str, Any]:
-    return TINY | ({"heads": 2} if "heads" in architecture_named(name).defaults else {})
+    known = {*architecture_named(name).defaults, "dim", "seed"}
+    return {setting: value for setting, value in (TINY | {"heads": 2}).items() if setting in known}
 
 
 def raw_windows(stats: NextTokenStatistics) -> tuple[Int, Int]:

@@ -83,6 +83,8 @@ from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.theory.tied import TiedPrediction
+from tokengeom.training.simulation import Simulation
 
 if TYPE_CHECKING:
     from tokengeom.keywords import CompareKeywords
@@ -113,8 +115,9 @@ def compare(
     Parameters
     ----------
     prediction
-        Of learned features in the limit, at a loss, or of the proxy alone, or of the linear model; or the path of a
-        saved one. With the prediction in the limit, the one at the run's own loss is made as well.
+        Of learned features in the limit, at a loss, with ties, or of the proxy alone, or of the linear model; or a
+        simulation; or the path of a saved one. With the prediction in the limit, the one at the run's own loss is made
+        as well.
     run
         What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m) (and perhaps
         ``bias``), or the pair (W, H); or a model in memory: a Hugging Face or PyTorch module, or what
@@ -145,7 +148,7 @@ def compare(
         behind = statistics_behind(expected) if stats is None else statistics_of(stats, "compare")
         if stats is not None and behind is not None:
             require_same_statistics("prediction", hash_of(expected), "statistics", behind.hash)
-            if isinstance(expected, FeaturePrediction | ProxyPrediction):
+            if isinstance(expected, FeaturePrediction | ProxyPrediction | Simulation | TiedPrediction):
                 expected = carry_hash(replace(expected, stats=behind), expected)
         runs = runs_of(run, behind, tokenizer, shown)
     else:
@@ -301,7 +304,10 @@ def assess_run(
 
 def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:
     """The targets, then the explanations that need no solver, where all probabilities are known."""
-    explained = {key: Explained.by_factors(TARGETS[key].info, target, inputs) for key, target in inputs.targets.items()}
+    explained = {
+        key: Explained.by_factors(TARGETS[key].info, target, inputs, inputs.seeds(key))
+        for key, target in inputs.targets.items()
+    }
     if inputs.stats is None or PROXY.key in inputs.targets:
         return explained
     stats = on_seen_tokens(inputs.stats, inputs.seen)
@@ -338,7 +344,7 @@ def _circumstances(inputs: Inputs, target: Target) -> Circumstances:
         frequency_gap=None if limit is None else frequency_gap(limit),
         uniform_gap=None if limit is None else limit.largest_gap,
         d=int(inputs.run.W.shape[1]),
-        rank=int(inputs.targets[target.key].W.shape[1]),
+        rank=int(inputs.targets[target.key].W.shape[1]) // inputs.seeds(target.key),
     )
 
 

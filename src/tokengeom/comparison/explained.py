@@ -165,9 +165,9 @@ class Explained:
     tokens: Geometry
 
     @staticmethod
-    def by_factors(info: ExplanationInfo, factors: Factors, inputs: Inputs) -> Explained:
-        """What a prediction says of the items of these inputs."""
-        return Explained(info, *(Geometry.of(inputs.vectors(factors, items)) for items in CONTEXTS_AND_TOKENS))
+    def by_factors(info: ExplanationInfo, factors: Factors, inputs: Inputs, seeds: int = 1) -> Explained:
+        """What a prediction says of the items of these inputs; ``seeds`` is that of `Geometry.of`."""
+        return Explained(info, *(Geometry.of(inputs.vectors(factors, items), seeds) for items in CONTEXTS_AND_TOKENS))
 
     def of(self, items: ItemKind) -> Geometry:
         """Its geometry of contexts or of tokens."""

@@ -19,14 +19,14 @@ from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, ItemKind, check_
 from tokengeom.comparison.model_states import ModelStates, states_of
 from tokengeom.comparison.similarity import numbered
 from tokengeom.comparison.similarity_numbers import Geometry, drawn_items
-from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY
+from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, SIMULATED, TIED
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int, seen_tokens
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import check_seed, check_tolerance, option
 from tokengeom.models.language_model import AbstractLanguageModel
-from tokengeom.results.contract import AbstractResult, saved_hash
+from tokengeom.results.contract import AbstractResult, NearbyResults, carry_hash, saved_hash
 from tokengeom.results.convert import Digest
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -34,7 +34,9 @@ from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.objective import SoftLabels
+from tokengeom.training.simulation import Simulation
 
 PANEL = "Floors and prediction at the loss"
 OTHER_TEXT = (
@@ -47,8 +49,8 @@ SMALLEST_STRATUM = 5
 NOT_SAVED = "not saved"
 """In place of the hash of something that was not a saved result, such as a pair of arrays."""
 
-FeaturesPredicted = FeaturePrediction | LossPrediction | ProxyPrediction
-"""A prediction of learned tokens and contexts."""
+FeaturesPredicted = FeaturePrediction | LossPrediction | ProxyPrediction | Simulation | TiedPrediction
+"""A prediction of learned tokens and contexts, or a simulation of their training."""
 Prediction = FeaturesPredicted | LinearPrediction
 Observed = HasFactors | tuple[object, object]
 """A run: any object with W (V x d) and H (d x m), or the pair (W, H)."""
@@ -131,6 +133,10 @@ class Inputs:
         """Contexts whose pairs are compared, and tokens by their place among those that occur; of very many, some."""
         return self.kept[drawn_items(self.kept.size)], drawn_items(self.seen.size)
 
+    def seeds(self, key: str) -> int:
+        """Number of replicates that stand below each other in the vectors of a target."""
+        return self.prediction.replicates if key == SIMULATED.key and isinstance(self.prediction, Simulation) else 1
+
     def vectors(self, factors: Factors, items: ItemKind) -> Float:
         """Compared contexts, or tokens with their mean removed, as columns."""
         contexts, tokens = self.drawn
@@ -209,6 +215,9 @@ def gather(
 def targets_of(prediction: FeaturesPredicted | None, at: Sequence[LossPrediction]) -> dict[str, Factors]:
     """Key of each target -> factors of its prediction: at the loss first."""
     targets = {AT_LOSS[known.norm].key: Factors(known.W, known.H) for known in at}
+    if isinstance(prediction, Simulation | TiedPrediction):
+        key = SIMULATED.key if isinstance(prediction, Simulation) else TIED.key
+        targets[key] = Factors(prediction.W, prediction.H)
     if isinstance(prediction, ProxyPrediction):
         targets[PROXY.key] = Factors(prediction.W, prediction.H)
     if isinstance(prediction, FeaturePrediction) and (prediction.rank > 0 or not at):
@@ -236,6 +245,10 @@ def _loss_gap(run: Observed, factors: Factors, given: float | None, stats: NextT
 
 def support_groups(prediction: FeaturesPredicted) -> Int:
     """Support group of each context, numbered from 0; a context without a predicted direction is its own group."""
+    if isinstance(prediction, Simulation):
+        if prediction.stats is None:
+            raise ProblemError("A simulation that was loaded needs the statistics that it is for: pass stats=.")
+        return support_labels(prediction.stats)
     labels = np.array(prediction.context_groups)
     alone = np.flatnonzero(labels < 0)
     labels[alone] = labels.max(initial=-1) + 1 + np.arange(alone.size)
@@ -251,7 +264,7 @@ def statistics_behind(prediction: Prediction) -> NextTokenStatistics | None:
     """The statistics that a prediction was made from, where it has them."""
     if isinstance(prediction, FeaturePrediction):
         return prediction.statistics
-    return prediction.stats if isinstance(prediction, ProxyPrediction) else None
+    return prediction.stats if isinstance(prediction, ProxyPrediction | Simulation | TiedPrediction) else None
 
 
 def equal_strata(numbers: Int) -> Int:
@@ -276,6 +289,9 @@ def on_seen_tokens(stats: NextTokenStatistics, seen: Int) -> NextTokenStatistics
 def prediction_of(given: object) -> Prediction:
     """A prediction from what a user passed: a prediction, or the path of a saved one."""
     prediction: object = load(given) if isinstance(given, str | Path) else given
+    if isinstance(prediction, Simulation | TiedPrediction) and isinstance(given, str | Path):
+        beside = NearbyResults(Path(given)).find(NextTokenStatistics, hash=prediction.statistics_hash)
+        return carry_hash(replace(prediction, stats=beside), prediction)
     if not isinstance(prediction, Prediction):
         at = f" in {given}" if isinstance(given, str | Path) else ""
         raise ProblemError(

@@ -86,6 +86,7 @@ from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
+from tokengeom.training.run import Run
 
 if TYPE_CHECKING:
     from tokengeom.keywords import RivalKeywords
@@ -231,6 +232,7 @@ def _fit_inputs(inputs: Inputs, settings: RivalSettings) -> tuple[FitInputs, lis
         tolerance=settings.tolerance,
         dim=inputs.run.W.shape[1],
         optimizer=optimizer_of(inputs.observed[0]),
+        run=run if isinstance(run := inputs.observed[0], Run) and run.settings.get("model") != "linear" else None,
     )
     if settings.at_loss is False or known.proxy_only:
         return known, []
@@ -269,7 +271,8 @@ class _Table:
         """Fit every explanation to all contexts and without each fold, and compare."""
         stats, settings, classes = self.stats, self.settings, self.settings.classes
         folds = make_folds(stats, settings.held_out, settings.seed, MOST_HELD_OUT) if settings.held_out else []
-        again = [kind for kind in classes if kind.quick or stats.V * stats.m <= FOLD_ENTRIES] if folds else []
+        placing = [kind for kind in classes if kind.places]
+        again = [kind for kind in placing if kind.quick or stats.V * stats.m <= FOLD_ENTRIES] if folds else []
         with progress.stage("Fitting explanations", len(classes) + len(again) * len(folds)) as stage:
             # The predictions come first: they decide which contexts are judged.
             fitted, missing = self._fit([kind for kind in classes if kind.ours], stage, self._predicted)
@@ -302,7 +305,7 @@ class _Table:
         notes = [*inputs.limitations, *missing, *absent, *lost, *_fit_limitations(fits)]
         notes += sampling_limitations(self.whole.V, inputs.kept, inputs.seen)
         if settings.held_out:
-            solved = [kind.name for kind in classes if kind not in again and kind.name in explained]
+            solved = [kind.name for kind in placing if kind not in again and kind.name in explained]
             notes += held_out_limitations(folds, held_out, stats.m, solved)
         return Rivals(
             rows=tuple(rows),

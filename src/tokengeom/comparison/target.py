@@ -143,6 +143,18 @@ LIMIT = Target(
 PROXY = Target(
     "proxy", ExplanationInfo("S~", "proxy: centred supports", "supports", ours=True), "with the proxy", "proxy"
 )
+TIED = Target(
+    "tied",
+    ExplanationInfo("tied, at loss", "prediction with tied contexts", "tokens, probabilities and the loss", ours=True),
+    "with tied contexts",
+    "prediction with tied contexts",
+)
+SIMULATED = Target(
+    "simulated",
+    ExplanationInfo("simulated", "tied features trained alike", "tokens, probabilities, loss and optimizer", ours=True),
+    "simulated at the loss reached",
+    "simulated training",
+)
 COUNTS = Target(
     "counts",
     ExplanationInfo("together", "all explanations by counts together, fitted on other items", "counts"),
@@ -150,7 +162,7 @@ COUNTS = Target(
     "sum of all explanations by counts",
 )
 """What all explanations say together (`tokengeom.comparison.explained`): at least this much comes from counts."""
-TARGETS = {target.key: target for target in (*AT_LOSS.values(), LIMIT, PROXY, COUNTS)}
+TARGETS = {target.key: target for target in (*AT_LOSS.values(), TIED, SIMULATED, LIMIT, PROXY, COUNTS)}
 """Every target by its key, in the order of tables."""
 
 Tables = Mapping[str, Mapping[str, Agreement]]

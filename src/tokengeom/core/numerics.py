@@ -106,6 +106,20 @@ def cosines(columns: Float) -> Float:
     return np.asarray(np.clip(directions.T @ directions, -1.0, 1.0))
 
 
+def reliability_of_mean(x: Float) -> tuple[float, float]:
+    """Reliability of the mean of R rows, R x n, and the root mean square of its standard error; NaN for one row.
+
+    The reliability is the correlation with the mean of R other rows, ``R rho / (1 + (R - 1) rho)`` [spearman1910,
+    brown1910], where rho is the mean correlation of two rows.
+    """
+    R = len(x)
+    if R < 2 or not x.size:
+        return float("nan"), float("nan")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rho = np.atleast_2d(np.corrcoef(x))[np.triu_indices(R, 1)].mean()
+    return float(R * rho / (1 + (R - 1) * rho)), float(np.sqrt(x.var(axis=0, ddof=1).mean() / R))
+
+
 def x_log_x(x: Float) -> Float:
     """``x log x`` with the limit 0 at 0."""
     return np.asarray(x * np.log(np.where(x > 0, x, 1.0)))

@@ -19,7 +19,7 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Arrays, Float, Int
 from tokengeom.models.factored import LOGIT_ARRAYS
 from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch, threads_for
 from tokengeom.statistics.windows import ABSENT, START
@@ -46,6 +46,7 @@ class NetworkInputs:
         row, end   row of each context and position of its last token, m each
         tokens     number of distinct tokens
         tied       V where the first V numbers are the next tokens in their order, otherwise 0
+        spans      weight of each column of ``rows`` where its numbers are features of contexts; empty for tokens
     """
 
     rows: Int
@@ -53,6 +54,7 @@ class NetworkInputs:
     end: Int
     tokens: int
     tied: int
+    spans: tuple[float, ...] = ()
 
     @property
     def length(self) -> int:
@@ -67,17 +69,33 @@ class NetworkInputs:
     @classmethod
     def of(cls, stats: NextTokenStatistics, *, causal: bool, tied: bool) -> NetworkInputs:
         """The inputs for the contexts of statistics; ``tied`` numbers the next tokens first."""
-        if stats.contexts is None:
-            raise ProblemError(
-                "A network reads the tokens of contexts, and these statistics have none. Count them from a text, or "
-                "give from_counts an m x L array of token ids as contexts; model='ufm' needs no tokens."
-            )
-        ids = _left_aligned(np.asarray(stats.contexts, np.int64))
+        ids = _left_aligned(_tokens_of_contexts(stats))
         first = _next_token_ids(stats) if tied else np.zeros(0, np.int64)
         numbers, tokens = _numbered(ids, first)
         rows, row = _shared_rows(numbers, tokens - 1) if causal else (numbers, np.arange(len(numbers)))
         end = np.maximum((ids != ABSENT).sum(axis=1) - 1, 0)
         return cls(rows, row, end, tokens, first.size)
+
+    @classmethod
+    def of_features(cls, stats: NextTokenStatistics, ties: str) -> NetworkInputs:
+        """The features of each context in place of its tokens, one column per span; the padding is no feature."""
+        # GPU machines may lack scipy, which that module needs.
+        from tokengeom.statistics.context_features import ContextFeatures
+
+        features = ContextFeatures.of_contexts(_tokens_of_contexts(stats), ties)
+        m, spans = features.numbers.shape
+        return cls(
+            features.numbers, np.arange(m), np.full(m, spans - 1), features.F + 1, 0, tuple(features.weights.values())
+        )
+
+
+def _tokens_of_contexts(stats: NextTokenStatistics) -> Int:
+    if stats.contexts is None:
+        raise ProblemError(
+            "A network reads the tokens of contexts, and these statistics have none. Count them from a text, or "
+            "give from_counts an m x L array of token ids as contexts; model='ufm' needs no tokens."
+        )
+    return np.asarray(stats.contexts, np.int64)
 
 
 def _left_aligned(contexts: Int) -> Int:
@@ -151,15 +169,19 @@ class Network:
         seed: int = 0,
         **options: object,
     ) -> None:
-        self.name = architecture.name
-        self.inputs = NetworkInputs.of(stats, causal=architecture.causal, tied=tied)
+        self.name, self._architecture = architecture.name, architecture
         unknown = [name for name in options if name not in architecture.defaults]
         if unknown:
             raise ProblemError(
                 f"{unknown[0]} is not a setting of model {self.name!r}, which has {', '.join(architecture.options)}."
             )
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        self.shape = NetworkShape(self.inputs.tokens, self.inputs.length, dim, **{**architecture.defaults, **given})
+        given = {**architecture.defaults, **given}
+        if "ties" in given:
+            self.inputs = NetworkInputs.of_features(stats, given["ties"])
+        else:
+            self.inputs = NetworkInputs.of(stats, causal=architecture.causal, tied=tied)
+        self.shape = NetworkShape(self.inputs.tokens, self.inputs.length, dim, self.inputs.spans, **given)
         if dim < 1 or self.shape.layers < 1:
             raise ProblemError(f"dim and layers must be >= 1; got dim={dim!r}, layers={self.shape.layers!r}.")
         architecture.check(self.shape)
@@ -199,6 +221,19 @@ class Network:
         with torch.no_grad():
             self.decoder.weight.copy_(torch.as_tensor(W))
 
+    @property
+    def work(self) -> float:
+        """Multiplications per step: one forward pass, and a backward pass of twice the work."""
+        inputs = self.inputs
+        if inputs.spans:
+            return 3.0 * (int(self.decoder.weight.shape[0]) + inputs.length) * self.dim * len(inputs.rows)
+        return 3.0 * sum(int(parameter.numel()) for parameter in self.decoder.parameters()) * inputs.rows.size
+
+    def kept(self) -> Arrays:
+        """Weights that a run keeps beside W and H, in double precision, as copies."""
+        tensors = self._architecture.kept(self.decoder.body)
+        return {name: np.array(tensor.detach().double().cpu().numpy(), order="C") for name, tensor in tensors.items()}
+
     def readout(self) -> Factors:
         """W and H in double precision, compared with the logits that the network itself returns."""
         torch = import_torch()
@@ -227,7 +262,7 @@ def _decoder(architecture: AbstractArchitecture, shape: NetworkShape, V: int, in
             self.body = architecture.body(shape)
             self.tied = inputs.tied
             if not self.tied:
-                self.weight = torch.nn.Parameter(torch.randn(V, shape.dim) / shape.dim**0.5)
+                self.weight = torch.nn.Parameter(shape.head_start * torch.randn(V, shape.dim) / shape.dim**0.5)
             for name in ("rows", "row", "end"):
                 self.register_buffer(name, torch.as_tensor(getattr(inputs, name)), persistent=False)
 
@@ -238,11 +273,10 @@ def _decoder(architecture: AbstractArchitecture, shape: NetworkShape, V: int, in
         def states(self, which: Any) -> Any:
             """Hidden states of the chosen contexts, one row per context."""
             everything = isinstance(which, slice) and which == slice(0, self.row.shape[0])
-            if everything or (inputs.apart and isinstance(which, slice)):
-                states = self.body(self.rows if everything else self.rows[which])
-                if inputs.apart:
-                    return states[:, -1]
-                return states[self.row, self.end]
+            if inputs.apart:
+                return self.body(self.rows if everything else self.rows[which])[:, -1]
+            if everything:
+                return self.body(self.rows)[self.row, self.end]
             states = self.body(self.rows[self.row[which]])
             index = self.end[which].view(-1, 1, 1).expand(-1, 1, states.shape[2])
             return states.gather(1, index).squeeze(1)

@@ -25,6 +25,7 @@ KINDS = {
     "tokengeom-linear": "tokengeom.theory.linear.LinearPrediction",
     "tokengeom-proxy": "tokengeom.theory.proxy.ProxyPrediction",
     "tokengeom-run": "tokengeom.training.run.Run",
+    "tokengeom-simulation": "tokengeom.training.simulation.Simulation",
     "tokengeom-model": "tokengeom.page.read_model.ReadModel",
     "tokengeom-comparison": "tokengeom.comparison.comparison.Comparison",
     "tokengeom-checkpoints": "tokengeom.comparison.checkpoints.CheckpointCurve",

@@ -188,6 +188,14 @@ class ContextFeatures:
         """Number of rows that the spans have together: F."""
         return int(self._starts[-1])
 
+    @cached_property
+    def numbers(self) -> Int:
+        """Row of each context's feature in each span, m x spans; F where it has none."""
+        numbers = np.full((self.m, len(self.weights)), self.F, np.int64)
+        contexts = np.repeat(np.arange(self.m), np.diff(self.matrix.indptr))
+        numbers[contexts, np.searchsorted(self._starts, self.matrix.indices, side="right") - 1] = self.matrix.indices
+        return numbers
+
     def kind(self, f: int) -> str:
         """Kind of feature f: position, pair, suffix or self; `OWN` for a matrix of the user's."""
         if not self.weights:

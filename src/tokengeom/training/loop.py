@@ -53,6 +53,10 @@ class AbstractEngine(ABC):
     def readout(self, replicate: int) -> Factors:
         """W and H of one replicate, in double precision, as copies."""
 
+    def kept(self, replicate: int) -> Arrays:
+        """Further weights of one replicate that a run keeps, in double precision, as copies; none by default."""
+        return {}
+
     @abstractmethod
     def state(self) -> Arrays:
         """Everything that the next step depends on."""
@@ -140,6 +144,7 @@ class TrainingHooks:
         progress             where a bar with steps, time left and loss gap is shown
         checkpoint           folder of snapshots, one every ``checkpoint_seconds`` and one at the end
         resume               continue from the newest snapshot, where there is one
+        loss_gap             end at the first record at which no replicate has a larger loss gap, in nats
     """
 
     probes: Mapping[str, Probe] | None = None
@@ -148,6 +153,7 @@ class TrainingHooks:
     checkpoint: str | Path | None = None
     checkpoint_seconds: float = 30.0
     resume: bool = False
+    loss_gap: float | None = None
 
     @property
     def checkpoints(self) -> Checkpoints | None:
@@ -285,7 +291,10 @@ class Loop:
                     saved = time.monotonic()
             if self.step < target or not self._record():
                 return
-            stage.advance(0.0, f"loss gap {self.trajectories[0].last('loss_gap'):.3g}")
+            gaps = [trajectory.last("loss_gap") for trajectory in self.trajectories]
+            stage.advance(0.0, f"loss gap {gaps[0]:.3g}")
+            if self.hooks.loss_gap is not None and max(gaps) <= self.hooks.loss_gap:
+                return
 
     def resume(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot: parameters, optimizer slots, generators, records and clock."""
@@ -353,6 +362,7 @@ class Loop:
                 entropy=self.labels.entropy,
                 statistics_hash=self.labels.statistics_hash,
                 start=self.starts[r],
+                weights=self.engine.kept(r),
             )
             runs.append(run)
         return runs

@@ -69,8 +69,7 @@ class NetworkEngine(AbstractEngine):
             model.decoder.body.compile()
         self._place_parameters()
         self._place_labels(labels)
-        # One forward pass and a backward pass of twice the work: three multiplications per parameter and token.
-        self._work = 3.0 * self._theta.numel() * model.inputs.rows.size
+        self._work = model.work
         self._alone = self.processes.world == 1
         if not self._alone:
             torch.distributed.broadcast(self._theta, 0)
@@ -103,6 +102,10 @@ class NetworkEngine(AbstractEngine):
         """W and H, checked to reproduce the network's own logits."""
         with threads_for(self._torch, self._work):
             return self._model.readout()
+
+    def kept(self, replicate: int) -> Arrays:
+        """Weights that the architecture keeps."""
+        return self._model.kept()
 
     def state(self) -> Arrays:
         """Parameters, optimizer slots, and the state of the generator that draws dropout."""

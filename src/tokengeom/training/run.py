@@ -11,18 +11,19 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import SNAPSHOTS, AbstractResult, data_frame, read_saved
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_entries, from_plain, to_plain
 from tokengeom.results.folders import atomic_folder, remove_result, sweep
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 _ARRAYS = "arrays.safetensors"
-_STATE = "state."
+_STATE, _WEIGHTS = "state.", "weights."
 _Whole = Annotated[int, Within(0)]
 TABLE = "trajectory.parquet"
 """File of the trajectories of a run's replicates."""
@@ -128,6 +129,7 @@ class Run(AnswersQuestions, AbstractResult):
         entropy           the entropy floor H, in nats
         statistics_hash   hash of the statistics that it was trained on, None where it was trained on labels
         start             W and H before the first step, which an agreement has to beat; None where not recorded
+        weights           of a tied model, A (d x F) and the gain of its last norm (d), which `place` other contexts
     """
 
     kind: ClassVar[str] = "tokengeom-run"
@@ -144,6 +146,7 @@ class Run(AnswersQuestions, AbstractResult):
     entropy: float
     statistics_hash: str | None = None
     start: Factors | None = None
+    weights: Arrays = field(default_factory=dict)
 
     @property
     def logits(self) -> Float:
@@ -160,9 +163,24 @@ class Run(AnswersQuestions, AbstractResult):
         """Whether training ended because the logits were no longer finite."""
         return self.status.startswith("diverged")
 
+    def place(self, contexts: ArrayLike, stats: NextTokenStatistics) -> Float:
+        """Embeddings ``f(A phi(x))`` of any contexts (token ids, k x L, oldest first), d x k, for a tied model.
+
+        ``stats`` are the statistics that the run was trained on, which number the features.
+        """
+        from tokengeom.statistics.context_features import ContextFeatures
+
+        if "A" not in self.weights or stats.contexts is None or self.statistics_hash not in (None, stats.hash):
+            raise ProblemError(
+                "Other contexts have a place in a tied model, with the statistics that it was trained on; this is "
+                f"model {self.settings.get('model')!r} of the statistics {self.statistics_hash}, with {stats.hash}."
+            )
+        features = ContextFeatures.of_contexts(stats.contexts, self.settings["ties"])
+        return tied_states(self.weights["A"], self.weights.get("gain"), features.of(contexts))
+
     def to_dict(self) -> dict[str, Any]:
         """Everything except the arrays and the trajectory, as plain data."""
-        return {field.name: getattr(self, field.name) for field in fields(_Stated)}
+        return {stated.name: getattr(self, stated.name) for stated in fields(_Stated)}
 
     def to_frame(
         self, table: Items | Literal["trajectory"] = "trajectory", stats: NextTokenStatistics | None = None
@@ -319,7 +337,7 @@ class Snapshot:
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write every file but the manifest, and return what the manifest adds to their hashes."""
-        more = {field.name: getattr(self, field.name) for field in fields(_StatedSnapshot)}
+        more = {stated.name: getattr(self, stated.name) for stated in fields(_StatedSnapshot)}
         return _write_parts(folder, self.runs, self.state) | more
 
     @staticmethod
@@ -383,6 +401,7 @@ def _write_parts(folder: Path, runs: Sequence[Run], state: Arrays | None = None)
     tables = []
     for r, run in enumerate(runs):
         arrays |= {f"result.{r}.W": run.W, f"result.{r}.H": run.H}
+        arrays |= {f"result.{r}.{_WEIGHTS}{name}": array for name, array in run.weights.items()}
         if run.start is not None:
             arrays |= {f"result.{r}.start.W": run.start.W, f"result.{r}.start.H": run.start.H}
         table = run.trajectory.to_arrow()
@@ -428,7 +447,15 @@ def _read_run(stated: _Stated, r: int, arrays: SavedArrays, trajectory: Trajecto
     if len(trajectory) and trajectory.steps[-1] > stated.steps:
         reached = f"step {trajectory.steps[-1]}, and it made {stated.steps} steps"
         raise damaged(arrays.folder, f"its trajectory has {reached}")
-    return Run(W, H, trajectory=trajectory, start=start, **vars(stated))
+    weights = _read_weights(arrays, f"result.{r}.{_WEIGHTS}", W.shape[1], is_finite)
+    return Run(W, H, trajectory=trajectory, start=start, weights=weights, **vars(stated))
+
+
+def _read_weights(arrays: SavedArrays, prefix: str, d: int, is_finite: bool) -> Arrays:
+    """A, and the gain of the last norm; nothing for models that keep none."""
+    shapes: dict[str, tuple[int | None, ...]] = {"A": (d, None), "gain": (d,)}
+    read = arrays.floats if is_finite else lambda name, shape: arrays.array(name, np.float64, shape)
+    return {name: read(prefix + name, shape) for name, shape in shapes.items() if arrays.has(prefix + name)}
 
 
 def _read_trajectories(folder: Path, count: int) -> list[Trajectory]:

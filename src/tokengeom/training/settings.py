@@ -12,6 +12,7 @@ from tokengeom.core.errors import ProblemError
 from tokengeom.core.settings import member_names, nearest_hint, option, options_of
 from tokengeom.models.factored import FACTORED, Init
 from tokengeom.models.networks.base import architecture_named
+from tokengeom.models.networks.tied import TIES
 from tokengeom.training.optimizers.base import (
     AbstractOptimizer,
     Optimization,
@@ -45,7 +46,8 @@ class TrainingSettings:
 
     model: str = option(
         "ufm",
-        "Model to train: linear (W on given embeddings), ufm (W and H both free), or a network.",
+        "Model to train: linear (W on given embeddings), ufm (W and H both free), tied (contexts share features), or a "
+        "network.",
         panel=MODEL,
         choices=model_names,
     )
@@ -62,6 +64,17 @@ class TrainingSettings:
     tied: bool = option(False, "Use the input embeddings of a network as its W.", panel=MODEL)
     attention_dropout: float = option(
         0.0, "Dropout rate of the attention weights, in a network with attention.", panel=MODEL
+    )
+    ties: str | None = option(
+        None,
+        "What contexts share in the model tied: a sum of positions, pairs, suffixes and self, weighted as in "
+        f"'3*positions+self'. By default {TIES}.",
+        panel=MODEL,
+    )
+    last_norm: bool = option(False, "Divide states of the model tied by their root mean square.", panel=MODEL)
+    head_start: float = option(1.0, "Start of W in the model tied: entries N(0, head_start^2 / d).", panel=MODEL)
+    feature_start: float = option(
+        1.0, "Start of the features of the model tied: entries N(0, feature_start^2 / d).", panel=MODEL
     )
     learn_embeddings: bool = option(False, "Train the embeddings of the linear model too.", panel=MODEL)
     init: Init = option(
@@ -126,6 +139,8 @@ class TrainingSettings:
         self._check_model()
         for name, least in (("steps", 0), ("seed", 0), ("records_per_decade", 1)):
             _check_whole(name, getattr(self, name), least)
+        _check_number("head_start", self.head_start, positive=False)
+        _check_number("feature_start", self.feature_start, positive=True)
         for name in ("dim", "layers", "heads", "batch"):
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), 1)
@@ -158,11 +173,15 @@ class TrainingSettings:
         return plain
 
     def differs_from(self, stored: dict[str, Any]) -> list[str]:
-        """Names of settings that differ from those of a stored run; ``steps`` only where the schedules depend on it."""
+        """Names of settings that differ from those of a stored run; ``steps`` only where the schedules depend on it.
+
+        A setting that the run does not have is newer than the run, which was made with its default.
+        """
         mine = self.to_dict()
         if not self.optimization().depends_on_steps:
             del mine["steps"]
-        return sorted(name for name, value in mine.items() if value != stored.get(name))
+        defaults = {name: field.default for name, field in options_of(type(self)).items()}
+        return sorted(name for name, value in mine.items() if value != stored.get(name, defaults[name]))
 
     def _check_choices(self) -> None:
         for name, field in options_of(type(self)).items():
@@ -180,6 +199,7 @@ class TrainingSettings:
         self._default("reduction", "sum" if self._optimizer().name == "adamw" else "mean")
         self._default("precision", "float32" if self.is_network else "float64")
         self._default("dim", None if self.model == "linear" else DEFAULT_DIM)
+        self._default("ties", TIES if self.model == "tied" else None)
 
     def _optimizer(self) -> AbstractOptimizer:
         assert self.optimizer is not None, "filled in when the settings are made"

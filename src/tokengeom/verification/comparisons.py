@@ -34,7 +34,9 @@ from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.run import Run
+from tokengeom.training.simulation import Simulation
 from tokengeom.verification.predictions import ACCEPTED
 from tokengeom.verification.sources import find_statistics
 from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
@@ -336,14 +338,21 @@ def find_sources(origin: MadeFrom | None, nearby: NearbyResults) -> Sources | st
             return f"the {name} was not a saved result"
     if missing or not runs:
         return not_beside(*missing[0]) if missing else NOT_RECORDED
-    if stats is not None and isinstance(prediction, FeaturePrediction | ProxyPrediction):
+    if stats is not None and isinstance(prediction, FeaturePrediction | ProxyPrediction | Simulation):
         prediction = replace(prediction, stats=stats)
     runs_there, at_there = [run for run in runs if run is not None], [known for known in at if known is not None]
     return Sources(prediction, runs_there, at_there, stats, origin.settings)
 
 
 def _prediction(nearby: NearbyResults, seal: str) -> Prediction | None:
-    kinds: tuple[type[Prediction], ...] = (FeaturePrediction, LossPrediction, ProxyPrediction, LinearPrediction)
+    kinds: tuple[type[Prediction], ...] = (
+        FeaturePrediction,
+        LossPrediction,
+        ProxyPrediction,
+        Simulation,
+        TiedPrediction,
+        LinearPrediction,
+    )
     return next((found for kind in kinds if (found := nearby.find(kind, seal=seal)) is not None), None)
 
 

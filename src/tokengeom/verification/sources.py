@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tokengeom.core.errors import InputError, StatisticsError
 from tokengeom.core.factors import Factors
@@ -23,6 +24,7 @@ from tokengeom.statistics.saved_statistics import in_order, rises
 from tokengeom.statistics.sorting import PairRows
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run, load_runs
+from tokengeom.training.simulation import Simulation
 from tokengeom.verification.verify import Checks, not_beside, not_computed, same
 
 
@@ -247,3 +249,27 @@ def _check_loss(run: Run, nearby: NearbyResults, last: int) -> Checks:
 def same_loss(claimed: float, again: float) -> bool:
     """Whether two loss gaps agree, as a share of themselves; below 1e-15 nats, rounding decides."""
     return bool(abs(claimed - again) <= 1e-6 * max(abs(claimed), abs(again)) + 1e-15)
+
+
+def check_simulation(simulation: Simulation, nearby: NearbyResults) -> Checks:
+    """Loss gaps and likeness of the replicates, from their weights and the statistics beside them."""
+    trained = (
+        "that replicates were trained in the way of the settings, their steps, and seconds: only training shows it"
+    )
+    assert simulation.statistics_hash is not None, "simulate always knows it"
+    stats = find_statistics(nearby, simulation.statistics_hash)
+    if stats is None:
+        missing = not_beside("statistics", simulation.statistics_hash)
+        return {**not_computed("loss gaps, and how alike replicates are,", missing), trained: None}
+    own: ArrayLike = () if stats.contexts is None else stats.contexts
+    checks: Checks = {"the contexts are those of the statistics": np.array_equal(simulation.contexts, own)}
+    if not all(checks.values()) or simulation.heads.shape[0] != stats.V:
+        return {**checks, "there is one row per token of the statistics": simulation.heads.shape[0] == stats.V}
+    again = simulation.measured(stats)
+    claimed = {name: to_plain(getattr(simulation, name)) for name in ("reliability", "standard_error")}
+    return {
+        **checks,
+        "the loss gaps are those of the weights": all(map(same_loss, simulation.loss_gaps, again["loss_gaps"])),
+        "replicates are as alike as claimed": same(claimed, to_plain({name: again[name] for name in claimed})),
+        trained: None,
+    }

@@ -31,6 +31,7 @@ CHECKS: dict[str, str] = {
     "tokengeom-statistics": "tokengeom.verification.sources.check_statistics",
     "tokengeom-pairs": "tokengeom.verification.sources.check_pairs",
     "tokengeom-run": "tokengeom.verification.sources.check_run",
+    "tokengeom-simulation": "tokengeom.verification.sources.check_simulation",
     "tokengeom-comparison": "tokengeom.verification.comparisons.check_comparison",
     "tokengeom-rivals": "tokengeom.verification.comparisons.check_rivals",
     "tokengeom-checkpoints": "tokengeom.verification.comparisons.check_checkpoints",

@@ -33,6 +33,7 @@ from tokengeom.statistics.windows import ABSENT
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import RANK_TOLERANCE, SVD_SIDE, leading_triplets
+from tokengeom.training.run import Run
 
 EXPLANATIONS = "tokengeom.comparison.explanations"
 MOST_ENTRIES = 4_000_000
@@ -125,6 +126,7 @@ class FitInputs:
         tolerance    proven relative gap of predictions at a loss
         dim          dimension of the run's embeddings; None where not known
         optimizer    name of the run's optimizer; None where not known
+        run          the run itself, where it was trained here
         has_counts   whether the statistics are counts
         has_tokens   whether the tokens of the contexts are known, at least one of each
     """
@@ -137,6 +139,7 @@ class FitInputs:
     tolerance: float = 1e-3
     dim: int | None = None
     optimizer: str | None = None
+    run: Run | None = None
     has_counts: bool = True
     has_tokens: bool = False
 
@@ -160,6 +163,8 @@ class AbstractRival(ABC):
         Whether its fit needs no solver and no training, so that every comparison can show it.
     ``ours``
         Whether it is the prediction itself, at a loss or in the limit.
+    ``places``
+        Whether it places new contexts by their probabilities, as a run has them that was trained on all contexts.
     """
 
     name: ClassVar[str]
@@ -169,6 +174,7 @@ class AbstractRival(ABC):
     parameters: ClassVar[str] = "none"
     quick: ClassVar[bool] = True
     ours: ClassVar[bool] = False
+    places: ClassVar[bool] = True
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:

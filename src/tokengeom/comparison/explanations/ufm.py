@@ -17,8 +17,9 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, unit_columns
 from tokengeom.solvers.context_newton import bounded_contexts
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.loop import State
-from tokengeom.training.train import train
+from tokengeom.training.loop import TrainingHooks
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.train import train_many
 
 RATES = {"adamw": 1e-2, "ngd": 0.3}
 """Learning rates at which some hundred steps suffice; lower ones give the same agreement on the stories."""
@@ -64,38 +65,21 @@ class TrainedFeatures(AbstractRival):
         assert wanted is not None, "left out where the loss is not known"
         optimizer = OPTIMIZER.get(self.inputs.optimizer or "", "adamw")
 
-        def stop_at_loss(state: State) -> float:
-            gap = state.labels.loss_gap(state.L)
-            if gap <= wanted:
-                raise _Reached(state.readout)
-            return gap
-
-        try:
-            run = train(
-                stats,
-                "ufm",
-                dim=min(self.inputs.dim or LARGEST_DIM, LARGEST_DIM),
-                optimizer=optimizer,
-                learning_rate=RATES[optimizer],
-                rate_schedule="constant",
-                precision="float32",
-                steps=MOST_STEPS,
-                seed=seed,
-                records_per_decade=RECORDS_PER_DECADE,
-                probes={"stop_at_loss": stop_at_loss},
-            )
-        except _Reached as reached:
-            return reached.factors, None
+        settings = TrainingSettings(
+            model="ufm",
+            dim=min(self.inputs.dim or LARGEST_DIM, LARGEST_DIM),
+            optimizer=optimizer,
+            learning_rate=RATES[optimizer],
+            rate_schedule="constant",
+            precision="float32",
+            steps=MOST_STEPS,
+            seed=seed,
+            records_per_decade=RECORDS_PER_DECADE,
+        )
+        run = train_many(stats, [settings], hooks=TrainingHooks(loss_gap=wanted))[0]
         if run.diverged:
             raise ProblemError(f"Unconstrained features could not be trained: {run.status}.")
-        return Factors(run.W, run.H), run.loss_gap
-
-
-class _Reached(Exception):  # noqa: N818 - it ends a training that succeeded
-    """Ends a training whose loss has been reached."""
-
-    def __init__(self, factors: Factors) -> None:
-        self.factors = factors
+        return Factors(run.W, run.H), None if run.loss_gap <= wanted else run.loss_gap
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,7 @@ class NetworkShape:
         tokens   number of distinct input tokens, including the start of a document and the padding of short contexts
         length   L, the longest context
         dim      d, dimension of the hidden states and of the rows of W
+        spans    weight of each span where contexts are read as features, of which ``tokens`` is then the number
 
     The other fields are settings of `train`; an architecture reads those that are among its ``defaults``.
     """
@@ -39,10 +40,15 @@ class NetworkShape:
     tokens: int
     length: int
     dim: int
+    spans: tuple[float, ...] = ()
     layers: int = 1
     heads: int = 1
     positions: bool = False
     attention_dropout: float = 0.0
+    ties: str = ""
+    last_norm: bool = True
+    head_start: float = 1.0
+    feature_start: float = 1.0
 
 
 class AbstractArchitecture(ABC):
@@ -50,7 +56,7 @@ class AbstractArchitecture(ABC):
 
     ``defaults``
         The settings of `train` that this architecture has besides those of every network, with their defaults, for
-        example ``{"layers": 4, "heads": 6}``.
+        example ``{"layers": 4, "heads": 6}``. One that has ``ties`` reads the features of contexts, not their tokens.
     ``causal``
         Whether the state at a position depends only on the tokens up to it. A context that is the beginning of
         another is then read from the same row.
@@ -76,6 +82,10 @@ class AbstractArchitecture(ABC):
     @abstractmethod
     def embedding(self, body: Any) -> Any:
         """The table of input embeddings (``torch.nn.Embedding``) of a body, which a tied head shares."""
+
+    def kept(self, body: Any) -> dict[str, Any]:
+        """Tensors that a run keeps beside W and H; none by default."""
+        return {}
 
     def check(self, shape: NetworkShape) -> None:  # noqa: B027 - most architectures take every shape
         """Refuse a shape that this architecture cannot have."""

@@ -1,0 +1,79 @@
+"""Tied features trained as the run was, to its loss: contexts that share tokens share embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ContextStatistics, FitInputs
+from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, OPTIMIZER, RATES, SEEDS
+from tokengeom.core.numerics import Float, Int, centre_columns
+from tokengeom.models.networks.tied import TIES
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.training.simulate import FIRST_SEED, settings_of, simulated
+from tokengeom.training.simulation import Simulation
+
+MOST_WORK = 2e10
+"""Steps times tokens times contexts times dimensions up to which a run is copied: about a minute for all seeds."""
+
+
+@dataclass(frozen=True, eq=False)
+class TiedFeatures(AbstractRival):
+    """``L = W f(A Phi)`` by `simulate`: like the run where that takes about a minute, else as the UFM is trained."""
+
+    name: ClassVar[str] = "tied"
+    meaning: ClassVar[str] = "tied features trained to the same loss"
+    order: ClassVar[float] = 11.5
+    uses: ClassVar[str] = "tokens of contexts, probabilities, the loss and the optimizer"
+    parameters: ClassVar[str] = f"random start, mean of {SEEDS}"
+    quick: ClassVar[bool] = False
+    places: ClassVar[bool] = False
+    inputs: FitInputs
+
+    @classmethod
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
+        """Once, where the loss and the tokens of contexts are known and statistics are small enough to train on."""
+        is_known = known.has_tokens and known.loss_gap is not None
+        return [cls(known)] if is_known and not known.proxy_only else []
+
+    def fit(self, stats: NextTokenStatistics) -> TiedFit:
+        """Train the replicates."""
+        assert self.inputs.loss_gap is not None, "left out where the loss is not known"
+        made = simulated(stats, self._how(stats), self.inputs.loss_gap, SEEDS)
+        return TiedFit(made, made.shortfall)
+
+    def _how(self, stats: NextTokenStatistics) -> dict[str, Any]:
+        run, tied = self.inputs.run, {"model": "tied", "ties": TIES, "seed": FIRST_SEED}
+        if run is not None and run.steps * stats.V * stats.m * run.W.shape[1] <= MOST_WORK:
+            return {**settings_of(run), **tied, "steps": 2 * run.steps}
+        optimizer = OPTIMIZER.get(self.inputs.optimizer or "", "adamw")
+        quick = {"optimizer": optimizer, "learning_rate": RATES[optimizer], "rate_schedule": "constant"}
+        # Models whose training is not known here are networks, which have a last norm.
+        normed = run is None or settings_of(run)["last_norm"]
+        dim = min(self.inputs.dim or LARGEST_DIM, LARGEST_DIM)
+        return {**quick, **tied, "dim": dim, "steps": MOST_STEPS, "last_norm": normed}
+
+
+@dataclass(frozen=True, eq=False)
+class TiedFit(AbstractFit):
+    """A simulation, whose replicates stand below each other."""
+
+    simulation: Simulation
+    limitation: str = ""
+    seeds: int = SEEDS
+
+    def tokens(self, tokens: Int) -> Float:
+        """Rows of every W with their mean removed, as columns."""
+        return np.asarray(centre_columns(self.simulation.W)[tokens].T)
+
+    def contexts(self, columns: Int) -> Float:
+        """Columns of every H."""
+        return self.simulation.H[:, columns]
+
+    def place(self, contexts: ContextStatistics) -> Float:
+        """``f(A phi(x))``, from the tokens of a context alone: it was never seen, and what follows it is not known."""
+        assert contexts.tokens is not None, "left out where tokens are not known"
+        return self.simulation.place(contexts.tokens)

@@ -1,0 +1,242 @@
+"""The verb `simulate`: the geometry that a training is expected to have, from the simplest model that reads contexts.
+
+Tied features are trained as a network was: with its optimizer, rates and schedules, its width, the start of its head,
+and a last norm where it has one, until their loss is that of the network. One such training is as random as the network
+itself, so the result is the mean over replicates. Nothing in it is fitted to the network's geometry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
+from tokengeom.core.resources import Estimate
+from tokengeom.core.settings import make, option, takes
+from tokengeom.models.factored import FACTORED
+from tokengeom.models.networks.tied import TIES
+from tokengeom.results.registry import load
+from tokengeom.statistics.context_features import ContextFeatures
+from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
+from tokengeom.training.gradient_flow import flow_to
+from tokengeom.training.loop import ENOUGH, TrainingHooks
+from tokengeom.training.objective import SoftLabels
+from tokengeom.training.optimizers.base import AbstractOptimizer, optimizer_named, optimizer_names
+from tokengeom.training.run import Run
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.simulation import FLOW, Simulation
+from tokengeom.training.train import estimate_training, train_many
+
+if TYPE_CHECKING:
+    from tokengeom.keywords import SimulateKeywords
+
+FIRST_SEED = 30_000
+"""Seed of the first replicate, another one than those of common runs."""
+RECORDS_PER_DECADE = 80
+"""A training is looked at after each 3% of its steps, so the loss gap at which it ends is as near to the wanted one."""
+MOST_STEPS, LONGER = 20_000, 10
+"""Steps of a replicate at most: without a run, and as a multiple of the run's steps."""
+OVERRIDING = ("dim", "optimizer", "learning_rate", "head_start", "feature_start", "last_norm", "steps")
+"""Settings of `train` that take the place of the run's."""
+COPIED = (*OVERRIDING[:5], "weight_decay", "rate_schedule", "decay_schedule", "reduction", "batch")
+"""Settings that are read from the run; its last norm follows from its model."""
+RUN = " By default that of the run."
+
+
+@dataclass(frozen=True)
+class SimulationSettings:
+    """Settings of `simulate`. None means that of the run which it is like, or without a run the default of `train`."""
+
+    ties: str = option(
+        TIES, "What contexts share: a sum of positions, pairs, suffixes and self, weighted as in '3*positions+self'."
+    )
+    replicates: int = option(8, "Number of trainings with different starts, whose cosines are averaged.")
+    loss_gap: float | None = option(None, f"Loss above the entropy floor at which trainings end, in nats.{RUN}")
+    optimizer: str | AbstractOptimizer | None = option(
+        None,
+        f"Optimizer, or {FLOW}: the limit of wide models and small steps, which has no replicates.{RUN}",
+        choices=lambda: [*optimizer_names(), FLOW],
+    )
+    learning_rate: float | None = option(None, f"Learning rate.{RUN}")
+    dim: int | None = option(None, f"Dimension d.{RUN}")
+    last_norm: bool | None = option(
+        None, "Divide states by their root mean square. By default as the run does: networks do, ufm does not."
+    )
+    head_start: float | None = option(None, f"Start of W: entries N(0, head_start^2 / d).{RUN}")
+    feature_start: float | None = option(None, "Start of the features: entries N(0, feature_start^2 / d).")
+    steps: int | None = option(
+        None, f"Steps of a training at most. By default {LONGER} times those of the run, or {MOST_STEPS:,}."
+    )
+    seed: int = option(0, "Seed of the starts.")
+    device: str = option("cpu", "Device: cpu, cuda, or one of several such as cuda:1.")
+
+    def __post_init__(self) -> None:
+        if self.replicates < 1 or (self.optimizer == FLOW and self.last_norm):
+            raise ProblemError(
+                f"replicates must be at least 1, and {FLOW} has no last norm; got replicates={self.replicates}, "
+                f"last_norm={self.last_norm}."
+            )
+
+
+@takes(SimulationSettings)
+def simulate(
+    stats: NextTokenStatistics | str | Path,
+    like: Run | str | Path | None = None,
+    *,
+    progress: AbstractProgress | None = None,
+    **settings: Unpack[SimulateKeywords],
+) -> Simulation:
+    """The expected geometry of tied features, trained as a run was or as the settings say.
+
+    For example ``tg.simulate(stats, like=run)``, or ``tg.simulate(stats, optimizer="gd", loss_gap=0.1)``.
+
+    Parameters
+    ----------
+    stats
+        Next-token statistics with the tokens of contexts, or the folder of saved ones.
+    like
+        A run on these statistics, or its folder: optimizer, rates, width, start of W, last norm and loss are its own.
+    progress
+        Where replicates and their losses are shown.
+    """
+    chosen, given = make(SimulationSettings, settings, "simulate"), statistics_of(stats, "simulate")
+    how, gap = _plan(given, _run(like, given), chosen)
+    return simulated(given, how, gap, chosen.replicates, progress)
+
+
+@takes(SimulationSettings)
+def estimate_simulation(
+    stats: NextTokenStatistics | str | Path,
+    like: Run | str | Path | None = None,
+    *,
+    rehearsal: float = ENOUGH,
+    **settings: Unpack[SimulateKeywords],
+) -> Estimate:
+    """The time and memory that `simulate` is expected to take, from ``rehearsal`` seconds of a replicate.
+
+    How many steps it takes to the loss gap is known only afterwards, so the time is a range: a third to three times the
+    steps of the run, or 1% to 100% of those allowed where there is none. Parameters are those of `simulate`.
+    """
+    chosen, given = make(SimulationSettings, settings, "estimate_simulation"), statistics_of(stats, "simulate")
+    if chosen.optimizer == FLOW:
+        raise InputError(f"The time of {FLOW} is not known beforehand: its steps follow the loss.")
+    run = _run(like, given)
+    how, _ = _plan(given, run, chosen)
+    (least, most), steps = ((0.01, 1.0), how["steps"]) if run is None else ((1 / 3, 3.0), run.steps)
+    one = estimate_training(given, rehearsal=rehearsal, **{**how, "steps": steps})
+    seconds = chosen.replicates * one.seconds
+    what = f"Simulating {chosen.replicates} replicates on {given.V:,} tokens x {given.m:,} contexts"
+    return Estimate(what, least * seconds, most * seconds, one.bytes)
+
+
+def _plan(stats: NextTokenStatistics, run: Run | None, given: SimulationSettings) -> tuple[dict[str, Any], float]:
+    """Keywords of `train`, from the run and the settings that override it; and the loss gap."""
+    gap = run.loss_gap if given.loss_gap is None and run is not None else given.loss_gap
+    largest = float(np.log(stats.V)) - stats.entropy
+    if gap is None or not 0 < gap < largest:
+        raise ProblemError(
+            f"A simulation ends at a loss gap between 0 and that of a uniform guess, {largest:.3g} nats; got {gap}. "
+            "Give loss_gap, or a run that has learned something (like=run)."
+        )
+    how = {"steps": MOST_STEPS} if run is None else settings_of(run)
+    how |= {name: getattr(given, name) for name in OVERRIDING if getattr(given, name) is not None}
+    how |= {"model": "tied", "ties": given.ties, "seed": FIRST_SEED + given.seed, "device": given.device}
+    return how, float(gap)
+
+
+def _run(given: Run | str | Path | None, stats: NextTokenStatistics) -> Run | None:
+    run = load(given) if isinstance(given, str | Path) else given
+    if run is None:
+        return None
+    if not isinstance(run, Run) or run.diverged or run.settings.get("model") == "linear":
+        raise InputError(f"like must be a run, not of the linear model, and not one that diverged; got {run!r}.")
+    if run.statistics_hash not in (None, stats.hash):
+        raise ProblemError("The run and the statistics differ: give the statistics that the run was trained on.")
+    return run
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Keywords of `train` for a tied model that is trained as the run was, with as many steps as may be needed."""
+    settings: Mapping[str, Any] = run.settings
+    known = {name: settings[name] for name in COPIED if settings.get(name) is not None}
+    if isinstance(known.get("optimizer"), dict):
+        own = dict(known["optimizer"])
+        kind = type(optimizer_named(own.pop("name")))
+        known["optimizer"] = kind(**{name: tuple(x) if isinstance(x, list) else x for name, x in own.items()})
+    steps, model = max(int(settings.get("steps", run.steps)), 1), settings.get("model")
+    # A schedule that ends with the run leaves no steps to go on with.
+    ends = TrainingSettings(**{**known, "model": "tied", "steps": steps}).optimization().depends_on_steps
+    last_norm = bool(settings.get("last_norm")) if model == "tied" else model not in FACTORED
+    return known | {"last_norm": last_norm, "steps": steps if ends else LONGER * steps}
+
+
+def simulated(
+    stats: NextTokenStatistics,
+    how: Mapping[str, Any],
+    gap: float,
+    replicates: int,
+    progress: AbstractProgress | None = None,
+) -> Simulation:
+    """Replicates of a training of the tied model to a loss gap, or its gradient flow.
+
+    ``how`` are keywords of `train`, of which the optimizer may be `FLOW`.
+    """
+    if stats.contexts is None:
+        raise ProblemError("A simulation reads the tokens of contexts, and these statistics have none.")
+    began, shown, is_flow = time.monotonic(), progress or SilentProgress(), how.get("optimizer") == FLOW
+    with blas_threads_for(stats.V, stats.m), shown.stage("Simulating", None if is_flow else replicates) as stage:
+        parts = _flow(stats, how, gap, stage) if is_flow else _train(stats, how, gap, replicates, stage, shown)
+        known = {"ties": how["ties"], "wanted": gap, "statistics_hash": stats.hash, "stats": stats}
+        made = Simulation(contexts=stats.contexts, replicates=len(parts["steps"]), **known, **parts)
+        return replace(made, **made.measured(stats), seconds=time.monotonic() - began)
+
+
+def _train(
+    stats: NextTokenStatistics,
+    how: Mapping[str, Any],
+    gap: float,
+    replicates: int,
+    stage: AbstractStage,
+    progress: AbstractProgress,
+) -> dict[str, Any]:
+    """Train one replicate after the other; the time of all is announced when the first has ended."""
+    runs, began, chosen = list[Run](), time.monotonic(), TrainingSettings(**how, records_per_decade=RECORDS_PER_DECADE)
+
+    def show(step: int, _: int, row: dict[str, float]) -> None:
+        stage.advance(0.0, f"step {step:,}, loss gap {row['loss_gap']:.3g}")
+
+    for r in range(replicates):
+        hooks, settings = TrainingHooks(on_record=show, loss_gap=gap), replace(chosen, seed=chosen.seed + r)
+        runs += train_many(stats, [settings], hooks=hooks)
+        if runs[-1].status == "interrupted":
+            raise KeyboardInterrupt
+        if runs[-1].diverged:
+            raise ProblemError(f"A replicate cannot be used: {runs[-1].status}.")
+        stage.advance(1.0)
+        if r == 0:
+            seconds = replicates * (time.monotonic() - began)
+            Estimate(f"Simulating {replicates} replicates", seconds, seconds).announce(progress)
+    # Weights of a training in float32 are kept as such, without loss.
+    return {
+        "heads": np.hstack([run.W for run in runs]).astype(np.float32),
+        "A": np.vstack([run.weights["A"] for run in runs]).astype(np.float32),
+        "gain": np.concatenate([run.weights["gain"] for run in runs]).astype(np.float32) if chosen.last_norm else None,
+        "steps": tuple(run.steps for run in runs),
+        "settings": runs[0].settings,
+    }
+
+
+def _flow(stats: NextTokenStatistics, how: Mapping[str, Any], gap: float, stage: AbstractStage) -> dict[str, Any]:
+    """Integrate the gradient flow."""
+    Phi = ContextFeatures.of_contexts(np.asarray(stats.contexts), how["ties"]).matrix
+    starts = float(how.get("head_start", 1.0)), float(how.get("feature_start", 1.0))
+    W, A, steps = flow_to(SoftLabels.from_statistics(stats), Phi, gap, starts, how["steps"], stage)
+    settings = {"optimizer": {"name": FLOW}, "head_start": starts[0], "feature_start": starts[1]}
+    return {"heads": W, "A": A, "gain": None, "steps": (steps,), "settings": settings}

@@ -1,0 +1,246 @@
+"""`Simulation`, the expected geometry of the tied model trained in some way, and how it is saved.
+
+Several trainings of ``L = W f(A Phi)`` that differ in their random start alone, each ended at the same loss gap. What
+is expected of such a training is the mean of its cosines. With unit vectors ``u_r`` of replicate r, the mean over R of
+them is itself a cosine, of vectors that stand below each other::
+
+    (1/R) sum_r <u_r(i), u_r(j)> = <u(i), u(j)>        u = (u_1, ..., u_R) / sqrt(R)
+
+So no matrix of all pairs is kept. ``W`` and ``H`` are the replicates' own side by side, divided by ``sqrt(R)``: their
+product is the mean of the logits, and their Gram matrices are the means of the replicates' Gram matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokengeom.ask.explain import AnswersQuestions
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float, Int, centre_columns, reliability_of_mean, unit_columns
+from tokengeom.core.resources import require_memory
+from tokengeom.models.networks.tied import tied_states
+from tokengeom.results.contract import AbstractResult
+from tokengeom.results.convert import Digest, Number, Within, damaged, from_manifest, to_plain
+from tokengeom.statistics.arrays_file import SavedArrays
+from tokengeom.statistics.context_features import ContextFeatures
+from tokengeom.training.objective import SoftLabels
+
+if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+_ARRAYS = "arrays.safetensors"
+FLOW = "gradient-flow"
+"""Name of gradient flow among the optimizers."""
+SAME_GAP = 0.1
+"""Relative difference of loss gaps that counts as none."""
+MOST_ITEMS = 400
+"""Tokens, and contexts, whose cosines are compared between replicates."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Simulation(AnswersQuestions, AbstractResult):
+    """The expected geometry of a training; make it with `simulate`.
+
+    where
+        heads             W of the replicates side by side, V x (R d)
+        A, gain           embeddings of features, (R d) x F, and gains of the last norm, R d; None without one
+        contexts, ties    token ids of the contexts, m x L, and which features they have
+        replicates        R; 1 for gradient flow, which is not random
+        wanted            the loss gap at which a training ends, in nats
+        steps, loss_gaps  where each replicate ended
+        reliability       of contexts and of tokens: the correlation with mean cosines of as many other replicates
+        standard_error    of the mean cosine of a pair: the root of its mean square over pairs
+        settings          those of the trainings, as plain data
+        stats             the statistics; None in a simulation that was loaded
+    """
+
+    kind: ClassVar[str] = "tokengeom-simulation"
+    title: ClassVar[str] = "Simulation"
+
+    heads: Float
+    A: Float
+    gain: Float | None
+    contexts: NDArray[np.int32]
+    ties: str
+    replicates: int
+    wanted: float
+    steps: tuple[int, ...]
+    settings: dict[str, Any]
+    loss_gaps: tuple[float, ...] = ()
+    reliability: dict[str, float] = field(default_factory=dict)
+    standard_error: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    statistics_hash: str | None = None
+    stats: NextTokenStatistics | None = None
+
+    @property
+    def loss_gap(self) -> float:
+        """``CE - H`` in nats, mean of the replicates."""
+        return float(np.mean(self.loss_gaps))
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether it is gradient flow."""
+        return bool(self.settings["optimizer"] == {"name": FLOW})
+
+    @property
+    def W(self) -> Float:
+        """Decoders side by side, V x (R d)."""
+        return np.asarray(self.heads, np.float64) / math.sqrt(self.replicates)
+
+    @property
+    def H(self) -> Float:
+        """Contexts of one replicate below those of the other, (R d) x m."""
+        return np.vstack(self.states) / math.sqrt(self.replicates)
+
+    @cached_property
+    def states(self) -> list[Float]:
+        """Contexts of each replicate, d x m."""
+        return self._states(self.features.matrix)
+
+    @cached_property
+    def features(self) -> ContextFeatures:
+        """Features of the contexts."""
+        return ContextFeatures.of_contexts(self.contexts, self.ties)
+
+    def trainings(self) -> list[Factors]:
+        """W and H of each replicate."""
+        heads = np.split(np.asarray(self.heads, np.float64), self.replicates, axis=1)
+        return [Factors(W, H) for W, H in zip(heads, self.states, strict=True)]
+
+    def _states(self, Phi: Any) -> list[Float]:
+        """``f(A Phi)`` of each replicate."""
+        gains = [None] * self.replicates if self.gain is None else np.split(self.gain, self.replicates)
+        parts = np.split(np.asarray(self.A, np.float64), self.replicates)
+        return [tied_states(A, gain, Phi) for A, gain in zip(parts, gains, strict=True)]
+
+    @cached_property
+    def context_vectors(self) -> Float:
+        """Contexts as columns, (R d) x m, whose inner products are the mean cosines."""
+        return self._stacked(self.states)
+
+    @cached_property
+    def token_vectors(self) -> Float:
+        """Tokens, with their mean removed, as columns, (R d) x V, whose inner products are the mean cosines."""
+        return self._stacked([centre_columns(W).T for W in np.split(self.W, self.replicates, axis=1)])
+
+    def place(self, contexts: ArrayLike) -> Float:
+        """Any contexts, given as token ids (k x L, oldest first), in the space of ``context_vectors``, (R d) x k."""
+        return self._stacked(self._states(self.features.of(contexts)))
+
+    def _stacked(self, columns: Sequence[Float]) -> Float:
+        return np.vstack([unit_columns(part) for part in columns]) / math.sqrt(self.replicates)
+
+    @property
+    def context_cosines(self) -> Float:
+        """Mean cosine of each pair of contexts, m x m."""
+        m = len(self.contexts)
+        require_memory(8 * m * m, f"Cosines of all pairs of {m:,} contexts", "Use context_vectors, or some contexts.")
+        return self.context_vectors.T @ self.context_vectors
+
+    @property
+    def token_cosines(self) -> Float:
+        """Mean cosine of each pair of tokens, V x V."""
+        return self.token_vectors.T @ self.token_vectors
+
+    def measured(self, stats: NextTokenStatistics) -> dict[str, Any]:
+        """Loss gaps, reliability and standard error, over contexts with different supports and tokens that occur."""
+        trainings, labels, seen = self.trainings(), SoftLabels.from_statistics(stats), np.unique(stats.P.indices)
+        contexts = _spread([each.context_directions for each in trainings], np.asarray(stats.groups.label))
+        tokens = _spread([each.rows(seen).token_directions for each in trainings], seen)
+        both = {items: (1.0, 0.0) if self.is_flow else x for items, x in (("contexts", contexts), ("tokens", tokens))}
+        return {
+            "loss_gaps": tuple(labels.loss_gap_of(training) for training in trainings),
+            "reliability": {items: found for items, (found, _) in both.items()},
+            "standard_error": {items: found for items, (_, found) in both.items()},
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything except the arrays, as plain data."""
+        return {"loss_gap": self.loss_gap, **self._entries()}
+
+    def _entries(self) -> dict[str, Any]:
+        plain: dict[str, Any] = to_plain({name: getattr(self, name) for name in _Entries.__annotations__})
+        return plain
+
+    def summary(self) -> str:
+        """How it was trained, where it ended and how reliable the mean is."""
+        each = "" if self.replicates == 1 else f", mean of {self.replicates} random starts"
+        how = f"Tied features ({self.ties}) trained with {self.settings['optimizer']['name']}{each}"
+        reached = f"a loss gap of {self.loss_gap:.3g} nats after {round(np.mean(self.steps)):,} steps."
+        agree = " and ".join(f"{value:.3f} for {items}" for items, value in self.reliability.items())
+        lines = [f"{how}: {reached}", f"As many other replicates would agree to {agree}.", self.shortfall]
+        return "\n".join(line for line in lines if line)
+
+    @property
+    def shortfall(self) -> str:
+        """How many replicates did not reach the loss gap, as a sentence; empty where all did."""
+        short = sum(gap > (1 + SAME_GAP) * self.wanted for gap in self.loss_gaps)
+        said = f"Of {self.replicates} trainings of tied features, {short} did not reach the loss gap of "
+        return f"{said}{self.wanted:.3g} nats: allow more steps, or a larger loss gap." if short else ""
+
+    @property
+    def _source(self) -> str:
+        return f"simulated to a loss gap of {self.loss_gap:.3g} nats"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        (V, width), F, m = self.heads.shape, self.A.shape[1], len(self.contexts)
+        sizes = {"d": width // self.replicates, "features F": F, "tokens V": V, "contexts m": m}
+        return [
+            ("ties", self.ties),
+            ("replicates", f"{self.replicates}"),
+            ("loss gap", f"{self.loss_gap:.3g} nats"),
+            *((name, f"{size:,}") for name, size in sizes.items()),
+            *((f"reliability of {items}", f"{value:.3f}") for items, value in self.reliability.items()),
+        ]
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        from safetensors.numpy import save_file
+
+        arrays = {"heads": self.heads, "A": self.A, "gain": self.gain, "contexts": self.contexts}
+        save_file({name: np.ascontiguousarray(x) for name, x in arrays.items() if x is not None}, folder / _ARRAYS)
+        return self._entries()
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Simulation:
+        entries, arrays = from_manifest(_Entries, manifest, folder), SavedArrays(folder / _ARRAYS)
+        arrays.only("heads", "A", "gain", "contexts")
+        heads, contexts = arrays.matrix("heads", (None, None)), arrays.array("contexts", np.int32, (None, None))
+        A = arrays.matrix("A", (heads.shape[1], None))
+        gain = arrays.vector("gain", len(A)) if arrays.has("gain") else None
+        made = cls(heads, A, gain, contexts, **vars(entries))
+        each = {len(entries.steps), len(entries.loss_gaps), math.gcd(heads.shape[1], entries.replicates)}
+        if each != {entries.replicates} or A.shape[1] != made.features.F:
+            raise damaged(folder, "its arrays and its entries do not belong together")
+        return made
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Entries of the manifest of a `Simulation`."""
+
+    replicates: Annotated[int, Within(1)]
+    reliability: dict[str, Number]
+    standard_error: dict[str, Number]
+    seconds: float
+    ties: str
+    wanted: Annotated[float, Within(0.0)]
+    loss_gaps: tuple[Annotated[float, Within(0.0)], ...]
+    steps: tuple[Annotated[int, Within(0)], ...]
+    settings: dict[str, Any]
+    statistics_hash: Digest | None
+
+
+def _spread(replicates: Sequence[Float], groups: Int) -> tuple[float, float]:
+    """Reliability and standard error of mean cosines of unit vectors, over pairs of some items in different groups."""
+    some = np.sort(np.random.default_rng(0).permutation(groups.size)[:MOST_ITEMS])
+    pairs = np.triu(groups[some, None] != groups[None, some], 1)
+    return reliability_of_mean(np.stack([(units[:, some].T @ units[:, some])[pairs] for units in replicates]))
