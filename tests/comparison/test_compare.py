@@ -577,7 +577,7 @@ def test_a_simulation_is_compared_as_a_prediction_is(tmp_path: Path) -> None:
     assert verify(tmp_path / "comparison").ok
     (tmp_path / "alone").mkdir()
     simulation.save(tmp_path / "alone" / "simulation")
-    with pytest.raises(ProblemError, match="pass stats="):
+    with pytest.raises(InputError, match="give stats"):
         compare(tmp_path / "alone" / "simulation", runs[0])
     given = compare(tmp_path / "alone" / "simulation", runs, stats=stats, permutations=0)
     assert given["simulated_token_agreement"].value == found["simulated_token_agreement"].value

@@ -245,10 +245,6 @@ def _loss_gap(run: Observed, factors: Factors, given: float | None, stats: NextT
 
 def support_groups(prediction: FeaturesPredicted) -> Int:
     """Support group of each context, numbered from 0; a context without a predicted direction is its own group."""
-    if isinstance(prediction, Simulation):
-        if prediction.stats is None:
-            raise ProblemError("A simulation that was loaded needs the statistics that it is for: pass stats=.")
-        return support_labels(prediction.stats)
     labels = np.array(prediction.context_groups)
     alone = np.flatnonzero(labels < 0)
     labels[alone] = labels.max(initial=-1) + 1 + np.arange(alone.size)

@@ -173,13 +173,11 @@ class TrainingSettings:
         return plain
 
     def differs_from(self, stored: dict[str, Any]) -> list[str]:
-        """Names of settings that differ from those of a stored run; ``steps`` only where the schedules depend on it.
-
-        A setting that the run does not have is newer than the run, which was made with its default.
-        """
+        """Names of settings that differ from those of a stored run; ``steps`` only where the schedules depend on it."""
         mine = self.to_dict()
         if not self.optimization().depends_on_steps:
             del mine["steps"]
+        # A setting that the run does not have is newer than the run, which was made with its default.
         defaults = {name: field.default for name, field in options_of(type(self)).items()}
         return sorted(name for name, value in mine.items() if value != stored.get(name, defaults[name]))
 

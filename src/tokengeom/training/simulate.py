@@ -209,12 +209,12 @@ def _train(
     """Train one replicate after the other; the time of all is announced when the first has ended."""
     runs, began, chosen = list[Run](), time.monotonic(), TrainingSettings(**how, records_per_decade=RECORDS_PER_DECADE)
 
-    def show(step: int, _: int, row: dict[str, float]) -> None:
-        stage.advance(0.0, f"step {step:,}, loss gap {row['loss_gap']:.3g}")
-
+    hooks = TrainingHooks(
+        on_record=lambda step, _, row: stage.advance(0.0, f"step {step:,}, loss gap {row['loss_gap']:.3g}"),
+        loss_gap=gap,
+    )
     for r in range(replicates):
-        hooks, settings = TrainingHooks(on_record=show, loss_gap=gap), replace(chosen, seed=chosen.seed + r)
-        runs += train_many(stats, [settings], hooks=hooks)
+        runs += train_many(stats, [replace(chosen, seed=chosen.seed + r)], hooks=hooks)
         if runs[-1].status == "interrupted":
             raise KeyboardInterrupt
         if runs[-1].diverged:

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokengeom.ask.explain import AnswersQuestions
+from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, centre_columns, reliability_of_mean, unit_columns
-from tokengeom.core.resources import require_memory
+from tokengeom.core.numerics import Float, Int, cosines, reliability_of_mean, unit_columns
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_manifest, to_plain
@@ -106,6 +106,13 @@ class Simulation(AnswersQuestions, AbstractResult):
         """Contexts of each replicate, d x m."""
         return self._states(self.features.matrix)
 
+    @property
+    def context_groups(self) -> Int:
+        """Support group of each context, m."""
+        if self.stats is None:
+            raise InputError("A simulation that was loaded needs the statistics that it is for: give stats.")
+        return np.asarray(self.stats.groups.label, np.int64)
+
     @cached_property
     def features(self) -> ContextFeatures:
         """Features of the contexts."""
@@ -125,31 +132,22 @@ class Simulation(AnswersQuestions, AbstractResult):
     @cached_property
     def context_vectors(self) -> Float:
         """Contexts as columns, (R d) x m, whose inner products are the mean cosines."""
-        return self._stacked(self.states)
-
-    @cached_property
-    def token_vectors(self) -> Float:
-        """Tokens, with their mean removed, as columns, (R d) x V, whose inner products are the mean cosines."""
-        return self._stacked([centre_columns(W).T for W in np.split(self.W, self.replicates, axis=1)])
+        return np.vstack([unit_columns(H) for H in self.states]) / math.sqrt(self.replicates)
 
     def place(self, contexts: ArrayLike) -> Float:
         """Any contexts, given as token ids (k x L, oldest first), in the space of ``context_vectors``, (R d) x k."""
-        return self._stacked(self._states(self.features.of(contexts)))
-
-    def _stacked(self, columns: Sequence[Float]) -> Float:
-        return np.vstack([unit_columns(part) for part in columns]) / math.sqrt(self.replicates)
+        placed = self._states(self.features.of(contexts))
+        return np.vstack([unit_columns(H) for H in placed]) / math.sqrt(self.replicates)
 
     @property
     def context_cosines(self) -> Float:
-        """Mean cosine of each pair of contexts, m x m."""
-        m = len(self.contexts)
-        require_memory(8 * m * m, f"Cosines of all pairs of {m:,} contexts", "Use context_vectors, or some contexts.")
+        """Mean cosine of each pair of contexts, m x m; where these are too many, ``context_vectors`` has them."""
         return self.context_vectors.T @ self.context_vectors
 
     @property
     def token_cosines(self) -> Float:
-        """Mean cosine of each pair of tokens, V x V."""
-        return self.token_vectors.T @ self.token_vectors
+        """Mean cosine of each pair of tokens, with their mean removed, V x V."""
+        return np.asarray(np.mean([cosines(training.tokens) for training in self.trainings()], axis=0))
 
     def measured(self, stats: NextTokenStatistics) -> dict[str, Any]:
         """Loss gaps, reliability and standard error, over contexts with different supports and tokens that occur."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ContextStatistics, FitInputs
-from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, OPTIMIZER, RATES, SEEDS
+from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, OPTIMIZER, RATES, SEEDS, TrainedFeatures
 from tokengeom.core.numerics import Float, Int, centre_columns
 from tokengeom.models.networks.tied import TIES
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -35,26 +35,22 @@ class TiedFeatures(AbstractRival):
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
-        """Once, where the loss and the tokens of contexts are known and statistics are small enough to train on."""
-        is_known = known.has_tokens and known.loss_gap is not None
-        return [cls(known)] if is_known and not known.proxy_only else []
+        """Once, where the UFM is trained too and the tokens of contexts are known."""
+        return [cls(known)] if known.has_tokens and TrainedFeatures.candidates(known) else []
 
     def fit(self, stats: NextTokenStatistics) -> TiedFit:
         """Train the replicates."""
-        assert self.inputs.loss_gap is not None, "left out where the loss is not known"
-        made = simulated(stats, self._how(stats), self.inputs.loss_gap, SEEDS)
-        return TiedFit(made, made.shortfall)
-
-    def _how(self, stats: NextTokenStatistics) -> dict[str, Any]:
-        run, tied = self.inputs.run, {"model": "tied", "ties": TIES, "seed": FIRST_SEED}
-        if run is not None and run.steps * stats.V * stats.m * run.W.shape[1] <= MOST_WORK:
-            return {**settings_of(run), **tied, "steps": 2 * run.steps}
-        optimizer = OPTIMIZER.get(self.inputs.optimizer or "", "adamw")
-        quick = {"optimizer": optimizer, "learning_rate": RATES[optimizer], "rate_schedule": "constant"}
+        known, run = self.inputs, self.inputs.run
+        assert known.loss_gap is not None, "left out where the loss is not known"
+        optimizer = OPTIMIZER.get(known.optimizer or "", "adamw")
         # Models whose training is not known here are networks, which have a last norm.
-        normed = run is None or settings_of(run)["last_norm"]
-        dim = min(self.inputs.dim or LARGEST_DIM, LARGEST_DIM)
-        return {**quick, **tied, "dim": dim, "steps": MOST_STEPS, "last_norm": normed}
+        how = {"last_norm": True} if run is None else settings_of(run)
+        if run is None or run.steps * stats.V * stats.m * run.W.shape[1] > MOST_WORK:
+            quick = {"optimizer": optimizer, "learning_rate": RATES[optimizer], "rate_schedule": "constant"}
+            dim = min(known.dim or LARGEST_DIM, LARGEST_DIM)
+            how = {**quick, "last_norm": how["last_norm"], "dim": dim, "steps": MOST_STEPS}
+        made = simulated(stats, {**how, "model": "tied", "ties": TIES, "seed": FIRST_SEED}, known.loss_gap, SEEDS)
+        return TiedFit(made, made.shortfall)
 
 
 @dataclass(frozen=True, eq=False)
