@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from command_line import all_commands, assert_one_paragraph, say
-from tokengeom import NextTokenStatistics, predict, train
+from tokengeom import NextTokenStatistics, count, predict, train
 
 COMMANDS = all_commands()
 # How each command is called in the folder of `work`; a new command needs a line here, and one in BAD.
@@ -22,6 +22,7 @@ WORKING = {
     "explain": ["prediction", "token 1", "--run", "run"],
     "export": ["run", "--stats", "stats", "--out", "vectors"],
     "neighbours": ["prediction", "context 2"],
+    "place": ["tied", "b d"],
     "predict": ["stats"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3"],
     "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0"],
@@ -39,6 +40,7 @@ BAD = {
     "explain": ["prediction", "nothing"],
     "export": ["missing", "--out", "vectors"],
     "neighbours": ["missing", "token 1"],
+    "place": ["prediction", "b d"],
     "predict": ["missing"],
     "report": ["missing.txt"],
     "rivals": ["missing", "run"],
@@ -69,6 +71,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stats.save(folder / "stats")
     NextTokenStatistics.from_counts(counts, contexts=np.array([[0], [1], [2]], np.int32)).save(folder / "read")
     predict(stats).save(folder / "prediction")
+    counted = count(folder / "text.txt", context=1)
+    counted.save(folder / "counted")
+    predict(counted, loss_gap=0.3, ties="positions+self").save(folder / "tied")
     train(stats, model="ufm", dim=3, steps=5).save(folder / "run")
     return folder
 

@@ -45,7 +45,7 @@ VERBS: dict[str, tuple[Any, list[type]]] = {
     "simulate": (tg.simulate, [SimulationSettings]),
     "train": (tg.train, [TrainingSettings]),
 }
-WITHOUT_SETTINGS = {"cite", "stories", "study", "verify"}
+WITHOUT_SETTINGS = {"cite", "place", "stories", "study", "verify"}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pytest
 from rich.text import Text
 
 from command_line import all_commands, say, say_on_terminal
-from tokengeom import NextTokenStatistics, predict, train
+from tokengeom import NextTokenStatistics, count, predict, train
 from tokengeom.cli.output import (
     TerminalConsole,
     chosen_output,
@@ -47,6 +47,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "changed" / f"added{EVIL}").write_text("")
     train(stats, model="ufm", dim=3, steps=5).save(folder / "run")
     (folder / f"text{EVIL}.txt").write_text(f"a b{EVIL} a b{EVIL} c a b d")
+    counted = count(folder / f"text{EVIL}.txt", context=1, tokenizer="whitespace")
+    counted.save(folder / "counted")
+    predict(counted, loss_gap=0.3, ties="positions+self").save(folder / "tied")
     return folder
 
 
@@ -59,6 +62,7 @@ LINES = {
     "explain": ["prediction", f"a{EVIL}", "--run", "run"],
     "export": ["run", "--stats", "stats", "--out", f"out{EVIL}"],
     "neighbours": ["prediction", f"a{EVIL}"],
+    "place": ["tied", f"b{EVIL}"],
     "predict": ["stats", "--out", f"out{EVIL}"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3", "--out", f"out{EVIL}.html"],
     "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0", "--out", f"out{EVIL}"],

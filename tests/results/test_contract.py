@@ -78,6 +78,7 @@ def samples(folder: Path, finished: Report) -> Samples:
         "proxy": tg.predict_proxy(stats, components=2),
         "run": run,
         "simulation": tg.simulate(read, loss_gap=0.5, learning_rate=0.1, replicates=2, dim=3),
+        "tied": tg.predict(read, loss_gap=0.3, ties="positions+self"),
         "comparison": tg.compare(prediction, run, **DRAWS),
         "rivals": tg.rivals(stats, run, prediction, held_out=0.0, **DRAWS),
         "texts": compare_texts(stats, tg.NextTokenStatistics.from_counts(counts.T), **DRAWS),

@@ -10,12 +10,15 @@ import pytest
 from scipy.sparse import csc_array
 
 import tokengeom as tg
-from tokengeom.core.errors import InputError, ProblemError, StatisticsError
+from tokengeom.ask.place import Placed
+from tokengeom.core.errors import InputError, ProblemError, ResourceError, StatisticsError
 from tokengeom.core.numerics import Float
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.solvers.proximal_gradient import ProximalGradient
+from tokengeom.theory.tied import TiedPulls
+from tokengeom.theory.tied_path import TiedPath
 
 TEXT = [
     "the cat sat on the mat . the dog sat on the log . the cat ran to the dog . a cat ran to a mat .",
@@ -131,7 +134,7 @@ def test_the_answer_does_not_depend_on_the_order_of_contexts_and_tokens(stats: t
 
 def test_optimality_makes_contexts_and_tokens_sums_of_each_other(tied: tg.TiedPrediction) -> None:
     pulls = tied._pulls()
-    assert not isinstance(pulls, str)
+    assert isinstance(pulls, TiedPulls)
     G, Phi = pulls.G, tied.features.matrix.toarray()
     assert np.linalg.norm(tied.H - tied.W.T @ G @ Phi.T @ Phi) < 0.05 * np.linalg.norm(tied.H)
     assert np.linalg.norm(tied.W - G @ tied.H.T) < 0.05 * np.linalg.norm(tied.W)
@@ -145,6 +148,7 @@ def test_optimality_makes_contexts_and_tokens_sums_of_each_other(tied: tg.TiedPr
 def test_a_counted_context_is_placed_where_it_lies(tied: tg.TiedPrediction, stats: tg.NextTokenStatistics) -> None:
     names = [stats.context_text(j) for j in range(stats.m)]
     placed = tied.place(names)
+    assert isinstance(placed, Placed)
     assert np.allclose(placed.H, tied.H)
     assert set(placed.seen) == {"counted"}
     assert np.allclose(placed.probabilities.sum(axis=0), 1.0)
@@ -289,3 +293,9 @@ def test_gamma_2_is_verified_again(stats: tg.NextTokenStatistics, tmp_path: Path
     assert tg.verify(tmp_path / "tied").ok
     with pytest.raises(InputError, match="give loss_gap"):
         tg.predict(stats, ties="self", norm="gamma2")
+
+
+def test_work_that_does_not_fit_in_memory_is_refused(stats: tg.NextTokenStatistics) -> None:
+    features = tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "self")
+    with pytest.raises(ResourceError, match="contexts"):
+        TiedPath(stats.P, stats.pi, features.matrix, tolerance=5e-3, max_iterations=10, memory_limit=1000)
