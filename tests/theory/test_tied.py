@@ -223,6 +223,18 @@ def test_the_estimate_states_time_and_memory(stats: tg.NextTokenStatistics) -> N
     assert 0 < estimate.shortest <= estimate.longest
 
 
+@pytest.mark.parametrize("norm", ["nuclear", "gamma2"])
+def test_a_search_on_torch_is_that_on_numpy(stats: tg.NextTokenStatistics, norm: str) -> None:
+    features = tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "positions+self")
+    how = {"norm": norm, "tolerance": 5e-3, "max_iterations": 2000}
+    first, second = (
+        TiedPath(stats.P, stats.pi, features.matrix, backend=Backend.on(device), **how).at(0.3)  # type: ignore[arg-type]
+        for device in (None, "cpu")
+    )
+    assert first.loss_gap == pytest.approx(second.loss_gap, rel=0.02)
+    assert np.allclose(first.W @ first.A @ features.matrix, second.W @ second.A @ features.matrix, atol=0.1)
+
+
 def test_torch_and_numpy_agree(stats: tg.NextTokenStatistics) -> None:
     features = tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "positions+self")
     merging = Merging.of_tokens(stats.P)

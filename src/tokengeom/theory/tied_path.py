@@ -48,8 +48,8 @@ ROUGH, NEAR_TOLERANCE = 0.3, 0.03
 """Tolerances of points that only guide the search, far from and near to the loss gap asked for."""
 NEAR = 0.3
 """Distance in log g from which on a point is near."""
-GAP_ACCURACY = 0.01
-"""Relative difference between the loss gap asked for and the one reached."""
+GAP_ACCURACY, ROUGH_ACCURACY = 0.01, 0.1
+"""Relative difference between the loss gap asked for and the one reached; the second where factors are fitted next."""
 FIRST = 0.5
 """First strength, as a share of the largest."""
 LARGEST_FALL = math.log(6.0)
@@ -169,7 +169,7 @@ class TiedPath:
         began, (W, A) = time.perf_counter(), self._split(solution.x)
         with progress.stage(f"Fitting factors to a loss gap of {loss_gap:.3g}", None) as stage:
             for accuracy in FIT_ACCURACIES:
-                near, t = _balanced(W, A)
+                near, t = self._balanced(W, A)
                 fit = self._fit(near, t, loss_gap, accuracy)
                 weighted = self.problem.reweighted(fit.r, fit.c).at(fit.lam)
                 proof, gap, X = weighted_proof(weighted, fit.factors)
@@ -183,6 +183,12 @@ class TiedPath:
         weights = host(fit.r) ** 2, host(fit.c) ** 2
         reached, seconds = weighted.loss_gap(fit.factors), seconds + time.perf_counter() - began
         return TiedPoint(*factors, fit.lam, reached, proof, status, seconds, weights)
+
+    def _balanced(self, W: Float, A: Float) -> tuple[MaxNormFactors, float]:
+        """The same factors with rows of W and columns of A about equally long, and about their gamma_2 norm."""
+        row, column = (float(np.quantile(np.linalg.norm(x, axis=axis), LONG)) for x, axis in ((W, 1), (A, 0)))
+        scale, asarray = math.sqrt(column / max(row, 1e-300)), self.backend.asarray
+        return MaxNormFactors(asarray(W * scale), asarray(A / scale)), row * column
 
     def _fit(self, near: MaxNormFactors, t: float, loss_gap: float, accuracy: float) -> FittedFactors:
         how = {"accuracy": accuracy, "smallest": smallest_weight(self.tolerance)}
@@ -213,7 +219,7 @@ class TiedPath:
         self, loss_gap: float, progress: AbstractProgress, *, rough: bool = False
     ) -> tuple[Solution[Array, None], TiedLogits, float]:
         """The point in the nuclear norm with a loss gap, its problem, and the seconds of all solves."""
-        wanted = ROUGH if rough else self.tolerance
+        wanted, accuracy = (ROUGH, ROUGH_ACCURACY) if rough else (self.tolerance, GAP_ACCURACY)
         log_lam, target = math.log(FIRST * self.largest_lam), math.log(loss_gap)
         tolerance, seconds, iterations = ROUGH, 0.0, 0
         state: Momentum | None = None
@@ -230,11 +236,11 @@ class TiedPath:
                 reached = problem.loss_gap(solution.x)
                 seconds, iterations = seconds + solution.seconds, iterations + solution.iterations
                 away = target - math.log(reached)
-                if solver.tolerance == wanted and abs(math.expm1(-away)) <= GAP_ACCURACY:
+                if solver.tolerance == wanted and abs(math.expm1(-away)) <= accuracy:
                     break
                 known.append((log_lam, math.log(reached)))
                 tolerance = _next_tolerance(away, tolerance)
-                if abs(math.expm1(-away)) > GAP_ACCURACY:
+                if abs(math.expm1(-away)) > accuracy:
                     log_lam = min(log_lam + max(away / _slope(known), -LARGEST_FALL), math.log(self.largest_lam) - 1e-9)
             else:
                 raise ProblemError(
@@ -279,13 +285,6 @@ def _next_tolerance(away: float, last: float) -> float:
     if abs(away) > NEAR:
         return ROUGH
     return NEAR_TOLERANCE if last > NEAR_TOLERANCE and abs(away) > GAP_ACCURACY else 0.0
-
-
-def _balanced(W: Float, A: Float) -> tuple[MaxNormFactors, float]:
-    """The same factors with rows of W and columns of A about equally long, and about their gamma_2 norm."""
-    rows, columns = np.linalg.norm(W, axis=1), np.linalg.norm(A, axis=0)
-    scale = float(np.sqrt(np.quantile(columns, LONG) / max(np.quantile(rows, LONG), 1e-300)))
-    return MaxNormFactors(W * scale, A / scale), float(np.quantile(rows, LONG) * np.quantile(columns, LONG))
 
 
 def _slope(known: list[tuple[float, float]]) -> float:
