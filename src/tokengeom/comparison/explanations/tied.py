@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class TiedFeatures(AbstractRival):
         assert known.loss_gap is not None, "left out where the loss is not known"
         optimizer = OPTIMIZER.get(known.optimizer or "", "adamw")
         # Models whose training is not known here are networks, which have a last norm.
-        how = {"last_norm": True} if run is None else settings_of(run)
+        how: dict[str, Any] = {"last_norm": True} if run is None else settings_of(run)
         if run is None or run.steps * stats.V * stats.m * run.W.shape[1] > MOST_WORK:
             quick = {"optimizer": optimizer, "learning_rate": RATES[optimizer], "rate_schedule": "constant"}
             dim = min(known.dim or LARGEST_DIM, LARGEST_DIM)
