@@ -36,7 +36,9 @@ def test_the_table_is_printed_as_json_saved_and_drawn(work: Path) -> None:
     assert done.code == 0, done.err
     data = json.loads(done.out)
     assert set(data["best"]) == {"contexts", "supports", "tokens", "held-out contexts"}
-    assert set(data["rivals"]) == {kind.name for kind in explanation_classes()}
+    assert set(data["rivals"]) == {kind.name for kind in explanation_classes()} - {"tied"}, (
+        "the run does not read tokens"
+    )
     scale = {"value", "low", "high", "floor", "reproducible", "attainable", "corrected", "explained"}
     for one in data["rivals"].values():
         assert scale <= set(one["contexts"]) & set(one["supports"]) & set(one["tokens"])

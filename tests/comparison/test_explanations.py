@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ from tokengeom.comparison.explanations.proxy import Proxy
 from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
 from tokengeom.comparison.explanations.support_cosines import SupportCosines
 from tokengeom.comparison.explanations.tied import TiedFeatures, TiedFit
-from tokengeom.comparison.explanations.ufm import RATES, SEEDS, TrainedFeatures, TrainedFit
+from tokengeom.comparison.explanations.ufm import SEEDS, TrainedFeatures, TrainedFit
 from tokengeom.comparison.explanations.word2vec import Word2Vec
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.similarity_numbers import Geometry, full_cosines
@@ -381,22 +382,21 @@ def test_features_that_do_not_reach_the_loss_say_how_far_they_came(stats: NextTo
     assert fit.limitation == f"UFM was trained to a loss gap of {reached:.2g} nats only."
 
 
-@pytest.mark.parametrize("model", ["mlp", "ufm"])
-def test_tied_features_are_trained_as_the_run_was_or_as_the_ufm_is(stats: NextTokenStatistics, model: str) -> None:
-    run = train(stats, model, dim=6, steps=40, learning_rate=2e-2, rate_schedule="constant")
-    known = FitInputs(loss_gap=run.loss_gap, dim=6, optimizer="adamw", run=run).on(stats)
+def test_tied_features_are_trained_as_the_run_was_or_as_the_ufm_is(stats: NextTokenStatistics) -> None:
+    network, free = (
+        train(stats, model, dim=6, steps=40, learning_rate=2e-2, rate_schedule="constant") for model in ("mlp", "ufm")
+    )
+    known = FitInputs(loss_gap=network.loss_gap, dim=6, optimizer="adamw", run=network).on(stats)
     (rival,) = TiedFeatures.candidates(known)
     fit = rival.fit(stats)
     assert isinstance(fit, TiedFit)
-    assert fit.simulation.settings["learning_rate"] == 2e-2
-    assert fit.simulation.settings["last_norm"] == (model == "mlp")
+    assert (fit.simulation.settings["learning_rate"], fit.simulation.settings["last_norm"]) == (2e-2, True)
     alone = TiedFeatures(replace(known, run=None)).fit(stats)
-    assert alone.simulation.settings["learning_rate"] == RATES["adamw"]
-    assert alone.simulation.settings["last_norm"]
+    assert (alone.simulation.settings["learning_rate"], alone.simulation.settings["last_norm"]) == (1e-2, True)
     mean = np.mean([cosines(one.tokens) for one in fit.simulation.trainings()], axis=0)
     np.testing.assert_allclose(Geometry.of(fit.tokens(EVERY_TOKEN), fit.seeds).cosines, mean, atol=1e-9)
-    assert TiedFeatures.candidates(replace(known, has_tokens=False)) == []
-    assert TiedFeatures.candidates(replace(known, loss_gap=None)) == []
+    changes: tuple[dict[str, Any], ...] = ({"has_tokens": False}, {"loss_gap": None}, {"run": free})
+    assert [TiedFeatures.candidates(replace(known, **change)) for change in changes] == [[], [], []]
 
 
 def test_trained_features_are_the_mean_of_their_seeds(fits: dict[str, AbstractFit]) -> None:

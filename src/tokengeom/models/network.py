@@ -181,7 +181,7 @@ class Network:
             self.inputs = NetworkInputs.of_features(stats, given["ties"])
         else:
             self.inputs = NetworkInputs.of(stats, causal=architecture.causal, tied=tied)
-        self.shape = NetworkShape(self.inputs.tokens, self.inputs.length, dim, self.inputs.spans, **given)
+        self.shape = NetworkShape(self.inputs.tokens, self.inputs.length, dim, spans=self.inputs.spans, **given)
         if dim < 1 or self.shape.layers < 1:
             raise ProblemError(f"dim and layers must be >= 1; got dim={dim!r}, layers={self.shape.layers!r}.")
         architecture.check(self.shape)

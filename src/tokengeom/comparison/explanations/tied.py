@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ContextStatistics, FitInputs
 from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, OPTIMIZER, RATES, SEEDS, TrainedFeatures
 from tokengeom.core.numerics import Float, Int, centre_columns
+from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import TIES
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.simulate import FIRST_SEED, settings_of, simulated
@@ -35,8 +36,9 @@ class TiedFeatures(AbstractRival):
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
-        """Once, where the UFM is trained too and the tokens of contexts are known."""
-        return [cls(known)] if known.has_tokens and TrainedFeatures.candidates(known) else []
+        """Once, where the UFM is trained too and the model reads the tokens of contexts, which must be known."""
+        reads = known.has_tokens and (known.run is None or known.run.settings.get("model") not in FACTORED)
+        return [cls(known)] if reads and TrainedFeatures.candidates(known) else []
 
     def fit(self, stats: NextTokenStatistics) -> TiedFit:
         """Train the replicates."""
@@ -44,11 +46,13 @@ class TiedFeatures(AbstractRival):
         assert known.loss_gap is not None, "left out where the loss is not known"
         optimizer = OPTIMIZER.get(known.optimizer or "", "adamw")
         # Models whose training is not known here are networks, which have a last norm.
-        how = {"last_norm": True} if run is None else settings_of(run)
+        how: dict[str, Any] = {"last_norm": True} if run is None else settings_of(run)
         if run is None or run.steps * stats.V * stats.m * run.W.shape[1] > MOST_WORK:
             quick = {"optimizer": optimizer, "learning_rate": RATES[optimizer], "rate_schedule": "constant"}
             dim = min(known.dim or LARGEST_DIM, LARGEST_DIM)
             how = {**quick, "last_norm": how["last_norm"], "dim": dim, "steps": MOST_STEPS}
+        else:
+            how["steps"] = min(how["steps"], 2 * run.steps)
         made = simulated(stats, {**how, "model": "tied", "ties": TIES, "seed": FIRST_SEED}, known.loss_gap, SEEDS)
         return TiedFit(made, made.shortfall)
 

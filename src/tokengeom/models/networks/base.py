@@ -40,7 +40,6 @@ class NetworkShape:
     tokens: int
     length: int
     dim: int
-    spans: tuple[float, ...] = ()
     layers: int = 1
     heads: int = 1
     positions: bool = False
@@ -49,6 +48,7 @@ class NetworkShape:
     last_norm: bool = True
     head_start: float = 1.0
     feature_start: float = 1.0
+    spans: tuple[float, ...] = ()
 
 
 class AbstractArchitecture(ABC):
