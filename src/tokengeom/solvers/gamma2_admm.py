@@ -64,7 +64,7 @@ GUIDING = 10
 """Iterations for one strength, where a strength is looked for."""
 GUIDED = 0.05
 """Relative error of the loss at which it is found."""
-MOST_GUIDES = 5
+MOST_GUIDING = 50
 HELD = 20
 """Iterations from fitted factors before their weights change."""
 FIT_ACCURACY = 3e-3
@@ -361,19 +361,20 @@ class Gamma2ADMM(AbstractSplitting):
         After ten iterations the loss of the proximal point is that of the solution within a few per cent, so the
         strength, to which it is nearly in proportion, follows it.
         """
+        made = 0
         with blas_threads_for(*loss.P.shape):
-            for guide in range(1, MOST_GUIDES + 1):
+            while made < MOST_GUIDING:
                 problem = Gamma2Logits(loss.at(lam))
                 start = start or first_weighted_state(problem)
                 term = Gamma2Loss(problem, start)
                 run = Gamma2Run(term, self._settings(problem), start)
                 for _ in range(GUIDING):
                     run.advance(checked=False, balanced=False)
-                start, ratio = term.state(run), loss_gap / term.loss_gap()
+                start, ratio, made = term.state(run), loss_gap / term.loss_gap(), made + run.iterations
                 lam *= ratio
                 if abs(ratio - 1.0) <= GUIDED:
                     break
-        return lam, start, GUIDING * guide
+        return lam, cast("WarmStart", start), made
 
     def at_loss(
         self, loss: RegularisedLogits, start: WarmStart, loss_gap: float
@@ -415,7 +416,6 @@ class Gamma2ADMM(AbstractSplitting):
         del run, term
         certificate, x, dual = problem.certify(best.answer, best.dual), plain(best.answer), plain(best.dual)
         return self.solution(x, dual, certificate, iterations, began, problem.loss.backend), state
-
 
     def _settings(self, problem: Gamma2Logits) -> Gamma2ADMM:
         """The same with fewer steps to remember where logits are large."""

@@ -1,7 +1,8 @@
 """The search for the point of a regularisation path that has a given loss gap, and the limit of the gamma_2 path.
 
 g grows with lambda, and nearly in proportion to it where both are small. The search is a secant in logarithms; a point
-far from the wanted gap is solved only roughly, and each solve starts where the nearest one ended.
+far from the wanted gap is solved only roughly, and each solve starts where the nearest one ended. In the gamma_2 norm
+factors are fitted to a high loss, and lambda follows a low one within the first iterations.
 
 As the loss falls to its floor, the path of the gamma_2 norm tends in direction to the logits of smallest gamma_2 norm
 with margins 1, `Gamma2Limit`.
@@ -134,10 +135,9 @@ class LossPath:
                     near, log_lam = True, math.log(problem.lam)
                 else:
                     if self.gamma2 and not points:
-                        lam, start, guided = Gamma2ADMM(tolerance=wanted).near_loss(
-                            self.problem, math.exp(log_lam), self._start(log_lam), loss_gap
-                        )
-                        log_lam, iterations = math.log(lam), iterations + guided
+                        guide, lam = Gamma2ADMM(tolerance=wanted), math.exp(log_lam)
+                        lam, start, made = guide.near_loss(self.problem, lam, self._start(log_lam), loss_gap)
+                        log_lam, iterations = math.log(lam), iterations + made
                     problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
                     tolerance = wanted if near else max(ROUGH, wanted)
                     solution, state = self._solve(problem, tolerance, start or self._start(log_lam))
@@ -183,6 +183,7 @@ class LossPath:
         """Log lambda and slope from the nearest points that were solved before, or in proportion to the largest gap."""
         nearest = sorted(((x, y) for x, (y, _) in self._solved.items()), key=lambda point: abs(point[1] - target))[:2]
         if not nearest:
+            # Powers as measured on natural text.
             power = 1.05 if self.gamma2 else 1.2
             return math.log(self.largest_lam) + power * (target - math.log(self.largest_gap)), 1.0
         slope = _slope(nearest[::-1], 1.0)
