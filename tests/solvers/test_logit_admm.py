@@ -112,6 +112,7 @@ def test_a_change_whose_few_large_singular_values_are_cut_is_feasible_and_proves
     p = problem(*shape, 1, 0.02)
     solution, _ = LogitADMM(tolerance=1e-9)(p)
     loss, best = RegularisedLoss(p), solution.certificate.bound
+    loss.cuts = True
     # One direction of the optimal logits is left out, so that one singular value is too large.
     U, s, Vt = np.linalg.svd(solution.x, full_matrices=False)
     k = int((s > 0.1 * s[0]).sum()) - 1

@@ -261,6 +261,7 @@ class Gamma2Loss(AbstractWeightedTerm):
     def __init__(self, problem: Gamma2Logits, start: WarmStart) -> None:
         self.problem = problem
         self.loss = RegularisedLoss(problem.loss, start)
+        self.loss.cuts = True
         self.excess, self.halves, self.value = FIRST_EXCESS, HALVES, math.inf
 
     def held(self, r: Array, c: Array) -> tuple[Array, Array]:

@@ -77,10 +77,12 @@ class RegularisedLoss(AbstractTerm):
 
     ``change``
         ``softmax - P`` of the last proximal point, V' x m'.
+    ``cuts``
+        Whether its large singular values are cut where it is made feasible; else it is scaled.
     """
 
     def __init__(self, problem: RegularisedLogits, start: WarmStart | None = None) -> None:
-        self.problem, layout, self.cuts = problem, problem.layout, True
+        self.problem, layout, self.cuts = problem, problem.layout, False
         self.change = Columns(layout)
         known = None if start is None else start.u
         # In several blocks the roots, which are only a start, are kept in single precision.
