@@ -11,7 +11,7 @@ from gamma2_cases import semidefinite_point
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Triplets, largest_lam
+from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Gamma2Loss, Triplets, largest_lam
 from tokengeom.solvers.logit_admm import LogitADMM
 
 
@@ -153,3 +153,40 @@ def test_blocks_of_columns_change_nothing_but_rounding(device: str | None, memor
     assert largest_lam(p) == pytest.approx(largest_lam(whole), rel=1e-10)
     again, _ = Gamma2ADMM(tolerance=1e-5)(Gamma2Logits(p.loss.at(8e-3)), state)
     assert again.converged
+
+
+@pytest.mark.parametrize("gap", [0.1, 1e-3, 1e-6])
+def test_the_strength_that_follows_the_loss_is_that_of_the_point_with_this_loss(gap: float) -> None:
+    p = problem(20, 30, 0, 1.0)
+    lam, state, made = Gamma2ADMM().near_loss(p.loss, 10.0 * gap, None, gap)
+    assert 10 <= made <= 40
+    point = Gamma2Logits(p.loss.at(lam))
+    cold, _ = Gamma2ADMM(tolerance=1e-4)(point)
+    assert p.loss.loss_gap(cold.x.logits) == pytest.approx(gap, rel=0.03)
+    warm, _ = Gamma2ADMM(tolerance=1e-4)(point, state)
+    assert warm.converged
+    assert warm.certificate.value == pytest.approx(cold.certificate.value, rel=2e-4)
+
+
+@pytest.mark.parametrize("lam", [1e-2, 1e-4, 1e-6])
+def test_from_high_to_low_losses_a_proof_takes_at_most_three_times_the_iterations_of_the_nuclear_norm(
+    lam: float,
+) -> None:
+    p = problem(60, 150, 2, lam)
+    nuclear, _ = LogitADMM(tolerance=1e-3)(p.loss.at(lam / (60 * 150) ** 0.5))
+    solution, _ = Gamma2ADMM(tolerance=1e-3)(p)
+    assert solution.converged
+    assert solution.iterations <= 3 * nuclear.iterations
+
+
+def test_factors_are_cut_where_their_value_is_smallest() -> None:
+    p = problem(8, 12, 3, 1e-3)
+    solution, state = Gamma2ADMM(tolerance=1e-2)(p)
+    term = Gamma2Loss(p, state)
+    term.reweight(state.r, state.c)
+    triplets = Triplets.of(p.loss.backend, term.loss.problem.weighted(p.loss.layout.split(solution.x.logits)))
+    whole = triplets.factors(state.r, state.c)
+    value, factors, _ = term._cut(triplets)
+    assert p.value(factors) == value
+    grid = [term._shortened(whole, triplets, excess)[0] for excess in np.geomspace(1e-5, 1.0, 200)]
+    assert value <= min(p.value(whole), 1.01 * min(grid))

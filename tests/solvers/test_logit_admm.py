@@ -103,3 +103,24 @@ def test_a_proximal_map_that_starts_far_from_its_root_needs_few_steps(monkeypatc
     monkeypatch.setattr("tokengeom.solvers.logit_admm.NEWTON_STEPS", 60)
     Z = loss.prox(0, x, 0.1)
     assert np.abs(p.pi * loss.change[0] / p.lam + 0.1 * (Z - x)).max() <= 1e-9
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (8, 5)])
+def test_a_change_whose_few_large_singular_values_are_cut_is_feasible_and_proves_more_than_a_scaled_one(
+    shape: tuple[int, int],
+) -> None:
+    p = problem(*shape, 1, 0.02)
+    solution, _ = LogitADMM(tolerance=1e-9)(p)
+    loss, best = RegularisedLoss(p), solution.certificate.bound
+    loss.cuts = True
+    # One direction of the optimal logits is left out, so that one singular value is too large.
+    U, s, Vt = np.linalg.svd(solution.x, full_matrices=False)
+    k = int((s > 0.1 * s[0]).sum()) - 1
+    loss.change[0] = p.dual_change(solution.x - 0.3 * s[k] * np.outer(U[:, k], Vt[k]))
+    _, scaled, above = loss._scaled(loss.change)
+    change, bound = loss.feasible_change()
+    assert above > 0.01
+    assert scaled < bound <= best * (1 + 1e-9)
+    assert np.linalg.svd(p.scaled_dual(change[0]), compute_uv=False)[0] <= p.lam * (1 + 1e-12)
+    assert p.proven_bound(change)[0] == pytest.approx(bound, rel=1e-6)
+    assert best - bound < 0.5 * (best - scaled)

@@ -26,6 +26,8 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
 from typing import ClassVar, cast, final
 
 from tokengeom.core.numerics import blas_threads_for
@@ -50,13 +52,30 @@ SMALLEST_WEIGHT = 1e-5
 """Smallest ``r^2`` and ``c^2`` as a share of the uniform one, whatever the tolerance."""
 WEIGHT_SHARE = 0.1
 """The same, as a share of the tolerance."""
+FIRST_SHARE = 10.0
+LARGEST_COST = 0.5
+"""The same in the first iterations, and the share of the gap that it may cost before it is halved. A context with a
+small weight moves slowly where logits are scaled by weights, and a larger one costs little where it is nearly one of
+the longest."""
 MEMORY = 15
 LARGEST_REMEMBERED = 2_000_000
 """Entries of the logits up to which acceleration remembers more steps: at low losses that halves the iterations."""
+GUIDING = 10
+"""Iterations for one strength, where a strength is looked for."""
+GUIDED = 0.05
+"""Relative error of the loss at which it is found."""
+MOST_GUIDING = 50
 HELD = 20
 """Iterations from fitted factors before their weights change."""
 FIT_ACCURACY = 3e-3
 """Largest relative error of the loss of fitted factors."""
+FORGIVEN = 100.0
+"""How much larger than the primal residual the dual one may be before rho falls: an error of the weights is squared in
+the lower bound, and not in the value."""
+HALVES: tuple[str, ...] = ("X", "Z")
+FIRST_EXCESS, SMALLEST_EXCESS = 0.1, 1e-5
+EXCESS_STEP = 3.0
+"""Factors are cut at a squared radius above their mean by an excess that is searched from check to check."""
 DUAL_NORM_STEPS = 10
 DUAL_NORM_POWER = 3
 LARGEST_WEIGHT_CHANGE = 2.0
@@ -148,22 +167,25 @@ class Gamma2Run(AbstractSolve):
         self.term, self.settling = term, settling
         self.r: Array = start.r
         self.c: Array = start.c
-        self.power, self.scale = POWER, 1.0
+        self.power, self.scale, self.smallest = POWER, 1.0, FIRST_SHARE * settings.tolerance
         term.reweight(self.r, self.c)
 
     def step(self) -> bool:
         """One iteration; returns whether the gap was computed."""
+        new = self.iterations + 1
+        return self.advance(checked=self.is_check(new), balanced=new % (2 * self.settings.check_every) == 0)
+
+    def advance(self, *, checked: bool, balanced: bool) -> bool:
+        """One iteration, in which the gap is computed or not, and rho balanced or not."""
         self.iterations += 1
-        every = self.settings.check_every
-        checked, balanced = self.iterations % every == 0 or self.iterations == 1, self.iterations % (2 * every) == 0
         moved = self.find_Z(self.term.prox, balanced)
         thresholded = Triplets.of(self.backend, self.reflected, 1.0 / self.rho)
         if checked:
-            self.keep_best(self.term.bounds(self.w, self.rho, self.Z, thresholded))
+            self.check(self.term.bounds(self.w, self.rho, self.Z, thresholded))
         X = thresholded.X
         if balanced:
             apart = self.backend.norm(Computed(self.layout, lambda k: X[k] - self.Z[k]))
-            if self.rebalance(apart, moved):
+            if self.rebalance(apart, moved, FORGIVEN):
                 return checked
         self._move(X, *self._raised_weights(thresholded))
         return checked
@@ -171,8 +193,19 @@ class Gamma2Run(AbstractSolve):
     def _raised_weights(self, thresholded: Triplets) -> tuple[Array, Array]:
         """The weights after one step up."""
         rows, columns = thresholded.squared_norms(self.r, self.c)
+        cost = self._cost(self.r, rows, shared=True) + self._cost(self.c, columns, shared=False)
+        if cost > LARGEST_COST * self.gap * float(thresholded.s.sum()):
+            self.smallest = max(0.5 * self.smallest, smallest_weight(self.settings.tolerance))
+            self.memory.restart()
         r = self._normalised(self.r * self._raised(rows), shared=True)
         return self.term.held(r, self._normalised(self.c * self._raised(columns), shared=False))
+
+    def _cost(self, root: Array, squared_norms: Array, *, shared: bool) -> float:
+        """By how much the weights that are as small as they may be lower the weighted norm."""
+        squares, mean = root**2, self._sum(root**2 * squared_norms, shared)
+        small = squares <= 1.01 * self.smallest / self._sum(0.0 * root + 1.0, shared)
+        lost = self.backend.at_least(mean - squared_norms, 0.0)
+        return self._sum(self.backend.as_float(small) * squares * lost, shared)
 
     def _raised(self, squared_norms: Array) -> Array:
         """Factors of r or c: half the power of their squares; 1 while the logits settle."""
@@ -184,7 +217,7 @@ class Gamma2Run(AbstractSolve):
     def _normalised(self, root: Array, *, shared: bool) -> Array:
         """Square roots of weights with sum 1, none below its smallest share; ``shared``: not spread over processes."""
         size, root = self._sum(0.0 * root + 1.0, shared), root / self._sum(root**2, shared) ** 0.5
-        root = self.backend.at_least(root, (smallest_weight(self.settings.tolerance) / size) ** 0.5)
+        root = self.backend.at_least(root, (self.smallest / size) ** 0.5)
         return root / self._sum(root**2, shared) ** 0.5
 
     def _sum(self, x: Array, shared: bool) -> float:
@@ -228,6 +261,8 @@ class Gamma2Loss(AbstractWeightedTerm):
     def __init__(self, problem: Gamma2Logits, start: WarmStart) -> None:
         self.problem = problem
         self.loss = RegularisedLoss(problem.loss, start)
+        self.loss.cuts = True
+        self.excess, self.halves, self.value = FIRST_EXCESS, HALVES, math.inf
 
     def held(self, r: Array, c: Array) -> tuple[Array, Array]:
         """New weights, with those that the problem holds in their place."""
@@ -244,39 +279,59 @@ class Gamma2Loss(AbstractWeightedTerm):
     def bounds(self, w: Blocks, rho: float, Z: Blocks, thresholded: Triplets) -> Bounds:
         """The best of both halves of the step, cut to a ball, and the bound of the change, scaled to be feasible."""
         problem = self.loss.problem
-        candidates = (self._cut(half) for half in (thresholded, Triplets.of(problem.backend, Z)))
-        value, answer = min(candidates, key=lambda candidate: candidate[0])
+        halves = {"X": lambda: thresholded, "Z": lambda: Triplets.of(problem.backend, Z)}
+        candidates = {half: self._cut(halves[half]()) for half in self.halves}
+        better = min(candidates, key=lambda half: candidates[half][0])
+        value, answer, self.excess = candidates[better]
+        # Where the value no longer falls, the other half is looked at again.
+        self.halves, self.value = (better,) if value < self.value else HALVES, min(value, self.value)
         change, bound = self.loss.feasible_change()
         return Bounds(value, answer, bound, WeightedDual(change, problem.r, problem.c))
 
-    def _cut(self, triplets: Triplets) -> tuple[float, MaxNormFactors]:
-        """The best value found when rows and columns longer than a radius are shortened to it, and its factors.
+    def state(self, run: Gamma2Run) -> WarmStart:
+        """Where a solve stands."""
+        levels = cast("list[Array]", self.loss.levels)
+        return WarmStart(run.Z, run.dual(), run.rho, self.loss.u, levels, run.r, run.c)
 
-        The radius is searched between the mean length, which is the weighted nuclear norm, and the largest.
+    def loss_gap(self) -> float:
+        """``CE - H`` at the last proximal point."""
+        problem, u, levels = self.problem.loss, self.loss.u, cast("list[Array]", self.loss.levels)
+        return problem.loss_gap(Computed(problem.layout, lambda k: u[k] + problem.part(k).log_P + levels[k]))
+
+    def _cut(self, triplets: Triplets) -> tuple[float, MaxNormFactors, float]:
+        """The best value found when rows and columns longer than a radius are shortened to it, its factors and excess.
+
+        The squared radius exceeds the mean one, which is the weighted nuclear norm, by a share that is moved from where
+        the last search ended while the value falls.
         """
-        problem = self.loss.problem
-        backend = problem.backend
-        whole = triplets.factors(problem.r, problem.c)
-        best = self.problem.value(whole), whole
-        rows, columns = (root**0.5 for root in triplets.squared_norms(problem.r, problem.c))
+        whole = triplets.factors(self.loss.problem.r, self.loss.problem.c)
+        cut = partial(self._shortened, whole, triplets)
+        # Above its largest value no row or column is shortened.
+        largest = self.problem.norm(whole) / max(float(triplets.s.sum()), 1e-300) - 1.0
+        best = cut(max(min(self.excess, largest / EXCESS_STEP), SMALLEST_EXCESS))
+        for factor in (1.0 / EXCESS_STEP, EXCESS_STEP):
+            while SMALLEST_EXCESS < (excess := best[2] * factor) < largest:
+                found = cut(excess)
+                if not found[0] < best[0]:
+                    break
+                best = found
+        return min(best, (self.problem.value(whole), whole, best[2]), key=itemgetter(0))
+
+    def _shortened(
+        self, whole: MaxNormFactors, triplets: Triplets, excess: float
+    ) -> tuple[float, MaxNormFactors, float]:
+        """Value, factors and excess when no row or column is longer than the radius with this excess."""
+        problem, backend = self.loss.problem, self.loss.problem.backend
+        square = (1.0 + excess) * float(triplets.s.sum())
+        rows, columns = (
+            backend.at_most(square / backend.at_least(squares, 1e-300), 1.0) ** 0.5
+            for squares in triplets.squared_norms(problem.r, problem.c)
+        )
         # Where weights are held, the longest one does not matter, and none is shortened.
-        rows = rows if self.problem.r is None else 0.0 * rows
-        columns = columns if self.problem.c is None else 0.0 * columns
-        mean, most = float(triplets.s.sum()), self.problem.norm(whole)
-        low, high = 0.0, 1.0
-        for _ in range(3):
-            middle = 0.5 * (low + high)
-            radius = (mean + middle * max(most - mean, 0.0)) ** 0.5
-            shorter = whole.shortened(
-                backend.at_most(radius / backend.at_least(rows, 1e-300), 1.0),
-                backend.at_most(radius / backend.at_least(columns, 1e-300), 1.0),
-            )
-            value = self.problem.value(shorter)
-            if value < best[0]:
-                best, high = (value, shorter), middle
-            else:
-                low = middle
-        return best
+        rows = rows if self.problem.r is None else 0.0 * rows + 1.0
+        columns = columns if self.problem.c is None else 0.0 * columns + 1.0
+        shorter = whole.shortened(rows, columns)
+        return self.problem.value(shorter), shorter, excess
 
 
 @final
@@ -298,6 +353,29 @@ class Gamma2ADMM(AbstractSplitting):
         settling = SETTLING if start is None and problem.loss.a.shape[0] >= SMALLEST_SIDE else 0
         with blas_threads_for(*problem.loss.P.shape):
             return self._solve(problem, start or first_weighted_state(problem), settling)
+
+    def near_loss(
+        self, loss: RegularisedLogits, lam: float, start: WarmStart | None, loss_gap: float
+    ) -> tuple[float, WarmStart, int]:
+        """A strength whose point of the path has nearly this loss gap, a state near that point, and iterations made.
+
+        After ten iterations the loss of the proximal point is that of the solution within a few per cent, so the
+        strength, to which it is nearly in proportion, follows it.
+        """
+        made = 0
+        with blas_threads_for(*loss.P.shape):
+            while made < MOST_GUIDING:
+                problem = Gamma2Logits(loss.at(lam))
+                start = start or first_weighted_state(problem)
+                term = Gamma2Loss(problem, start)
+                run = Gamma2Run(term, self._settings(problem), start)
+                for _ in range(GUIDING):
+                    run.advance(checked=False, balanced=False)
+                start, ratio, made = term.state(run), loss_gap / term.loss_gap(), made + run.iterations
+                lam *= ratio
+                if abs(ratio - 1.0) <= GUIDED:
+                    break
+        return lam, cast("WarmStart", start), made
 
     def at_loss(
         self, loss: RegularisedLogits, start: WarmStart, loss_gap: float
@@ -327,21 +405,23 @@ class Gamma2ADMM(AbstractSplitting):
         self, problem: Gamma2Logits, start: WarmStart, settling: int, known: MaxNormFactors | None = None
     ) -> tuple[Solution[MaxNormFactors, WeightedDual], WarmStart]:
         began = time.perf_counter()
-        large = float(problem.loss.a.shape[0]) * problem.loss.pi.shape[0] > LARGEST_REMEMBERED
-        settings = replace(self, memory=min(self.memory, FEW)) if large else self
         term = Gamma2Loss(problem, start)
-        run = Gamma2Run(term, settings, start, settling=settling)
+        run = Gamma2Run(term, self._settings(problem), start, settling=settling)
         if known is not None:
             run.keep_best(Bounds(problem.value(known), known, -math.inf, None))
         for _ in self.steps(run):
             pass
         best, iterations = run.best, run.iterations
-        u, levels = term.loss.u, cast("list[Array]", term.loss.levels)
-        state = WarmStart(run.Z, run.dual(), run.rho, u, levels, run.r, run.c)
+        state = term.state(run)
         # What the acceleration remembers is as large as several matrices, and no longer needed.
         del run, term
         certificate, x, dual = problem.certify(best.answer, best.dual), plain(best.answer), plain(best.dual)
         return self.solution(x, dual, certificate, iterations, began, problem.loss.backend), state
+
+    def _settings(self, problem: Gamma2Logits) -> Gamma2ADMM:
+        """The same with fewer steps to remember where logits are large."""
+        large = float(problem.loss.a.shape[0]) * problem.loss.pi.shape[0] > LARGEST_REMEMBERED
+        return replace(self, memory=min(self.memory, FEW)) if large else self
 
 
 def smallest_weight(tolerance: float) -> float:

@@ -36,6 +36,8 @@ NEWTON_STEPS = 200
 ROOT_TOLERANCE = 1e-6
 EXACT_STEPS = 2
 """Steps after all steps are below the tolerance: Newton's method squares the error, and these do not cancel."""
+CUT_FROM = 1e-3
+"""Share by which the largest singular value of a change is too large from which on it is cut."""
 LARGEST_DIVISOR = 5.0
 """Largest number by which the first rho is divided."""
 LARGEST_LEVEL_STEP = 5.0
@@ -75,10 +77,12 @@ class RegularisedLoss(AbstractTerm):
 
     ``change``
         ``softmax - P`` of the last proximal point, V' x m'.
+    ``cuts``
+        Whether its large singular values are cut where it is made feasible; else it is scaled.
     """
 
     def __init__(self, problem: RegularisedLogits, start: WarmStart | None = None) -> None:
-        self.problem, layout = problem, problem.layout
+        self.problem, layout, self.cuts = problem, problem.layout, False
         self.change = Columns(layout)
         known = None if start is None else start.u
         # In several blocks the roots, which are only a start, are kept in single precision.
@@ -149,13 +153,41 @@ class RegularisedLoss(AbstractTerm):
         return Bounds(value, answer, bound, change)
 
     def feasible_change(self) -> tuple[Blocks, float]:
-        """The change of the last proximal point, scaled to be feasible, and the lower bound that it gives."""
+        """The change of the last proximal point, made feasible, and the lower bound that it gives.
+
+        Scaling it lowers every singular value, of which few are too large. Cutting these alone costs less, as long as
+        few probabilities are then below 0; where it costs more it is not tried again.
+        """
+        change, bound, above = self._scaled(self.change)
+        if self.cuts and above > CUT_FROM:
+            cut = self._scaled(self.problem.layout.kept(self._cut(self.change)))
+            self.cuts = cut[1] > bound
+            change, bound = cut[:2] if self.cuts else (change, bound)
+        return change, bound
+
+    def _scaled(self, change: Blocks) -> tuple[Blocks, float, float]:
+        """A change scaled to be feasible, its bound, and by which share it was too large."""
         problem = self.problem
-        scaled = problem.each(lambda part, block: part.scaled_dual(block), self.change)
-        spectral = float(problem.backend.fast_singular_values(scaled)[-1])
-        scale = min(1.0, problem.lam / max(spectral, 1e-300))
-        change = mapped(lambda block: block * scale, self.change)
-        return change, problem.entropy_gain(change)[0]
+        scaled = problem.each(lambda part, block: part.scaled_dual(block), change)
+        above = float(problem.backend.fast_singular_values(scaled)[-1]) / problem.lam
+        feasible = mapped(lambda block: block / max(above, 1.0), change)
+        return feasible, problem.entropy_gain(feasible)[0], above - 1.0
+
+    def _cut(self, change: Blocks) -> Blocks:
+        """A change whose singular values are at most lambda, up to the repair of negative probabilities."""
+        problem, backend = self.problem, self.problem.backend
+        scaled = problem.each(lambda part, block: part.scaled_dual(block), change)
+        eigenvalues, Q = backend.eigh(backend.gram(scaled))
+        high = eigenvalues > problem.lam**2
+        Q, excess = Q[:, high], 1.0 - problem.lam / eigenvalues[high] ** 0.5
+        by_rows = backend.by_rows(scaled)
+
+        def cut(part: RegularisedLogits, block: Array) -> Array:
+            x = part.scaled_dual(block)
+            above = (Q * excess) @ (Q.T @ x) if by_rows else (x @ (Q * excess)) @ Q.T
+            return part.repair_dual(block - above / part.scaled_dual(1.0))[0]
+
+        return problem.each(cut, change)
 
 
 @final

@@ -281,6 +281,7 @@ class AbstractSolve(ABC):
         self.memory = AndersonMemory(self.backend, settings.memory, self.layout)
         self.best = Bounds(math.inf, None, -math.inf, None)
         self.iterations = 0
+        self._wait, self._next_check = 1, max(settings.check_every, 2)
         self._began = time.perf_counter()
 
     @abstractmethod
@@ -309,6 +310,25 @@ class AbstractSolve(ABC):
             best = replace(best, dual=kept(new.dual))
         self.best = best
 
+    def is_check(self, iteration: int) -> bool:
+        """Whether the gap is computed in an iteration."""
+        return iteration in (1, self._next_check, self.settings.max_iterations)
+
+    def check(self, new: Bounds) -> None:
+        """Take over what an iterate proves, and plan the next check."""
+        before = self.gap
+        self.keep_best(new)
+        if self.iterations > 1:
+            self._wait = self._next_wait(before)
+            self._next_check = self.iterations + self.settings.check_every * self._wait
+
+    def _next_wait(self, before: float) -> int:
+        """Multiples of `check_every` until the next check: half of those that the last fall of the gap predicts."""
+        if not 0.0 < self.gap < before < math.inf:
+            return 1
+        left = self._wait * math.log(self.gap / self.settings.tolerance) / math.log(before / self.gap)
+        return min(max(int(left / 2.0), 1), LONGEST_WAIT)
+
     def find_Z(self, prox: Callable[[int, Array, float], Array], measured: bool) -> float:
         """Compute Z of every block; where ``measured``, the norm of its change since the last iteration."""
         moved = 0.0
@@ -328,15 +348,18 @@ class AbstractSolve(ABC):
         """``Y = rho (w - Z)``, kept."""
         return self.layout.kept(Computed(self.layout, lambda k: self.rho * (self.w[k] - self.Z[k])))
 
-    def rebalance(self, apart: float, moved: float) -> bool:
+    def rebalance(self, apart: float, moved: float, forgiven: float = 1.0) -> bool:
         """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed.
 
         ``apart``, ``moved``
             Norms of X - Z, and of the change of Z in the last iteration.
+        ``forgiven``
+            How many times larger the dual residual may be.
         """
         dual = Computed(self.layout, lambda k: self.w[k] - self.Z[k])
         norm = self.backend.norm
-        rho = rebalanced(self.rho, apart / max(norm(self.Z), 1e-300), moved / max(norm(dual), 1e-300))
+        primal, residual = apart / max(norm(self.Z), 1e-300), moved / max(norm(dual), 1e-300)
+        rho = rebalanced(self.rho, primal, min(residual, max(primal, residual / forgiven)))
         if rho == self.rho:
             return False
         for k in range(len(self.layout)):
@@ -355,19 +378,18 @@ class SplittingRun(AbstractSolve):
         super().__init__(settings, w, rho)
         self.term, self.threshold = term, Threshold(self.backend)
         self._residual = 0.0
-        self._wait, self._next_check = 1, max(settings.check_every, 2)
 
     def step(self) -> bool:
         """One iteration; returns whether the gap was computed."""
         self.iterations += 1
         balanced = self.iterations % (2 * self.settings.check_every) == 0
         moved = self.find_Z(self.term.prox, balanced)
-        checked = self.iterations in (1, self._next_check, self.settings.max_iterations)
+        checked = self.is_check(self.iterations)
         accuracy = 0.0 if checked and self.term.exact_at_checks else EXPANSION_SHARE * self._residual
         half = self.threshold(self.reflected, 1.0 / self.rho, accuracy)
         X = cast("Blocks", half.X)
         if checked:
-            self._check(Iterate(self.w, self.rho, self.Z, X, half.nuclear_norm))
+            self.check(self.term.bounds(Iterate(self.w, self.rho, self.Z, X, half.nuclear_norm)))
         square = 0.0
         for k in range(len(self.layout)):
             F = X[k] - self.Z[k]
@@ -379,20 +401,6 @@ class SplittingRun(AbstractSolve):
         self._residual = apart / max(self.backend.norm(self.Z), 1e-300)
         self.memory.step(self.w)
         return checked
-
-    def _check(self, at: Iterate) -> None:
-        before = self.gap
-        self.keep_best(self.term.bounds(at))
-        if self.iterations > 1:
-            self._wait = self._next_wait(before)
-            self._next_check = self.iterations + self.settings.check_every * self._wait
-
-    def _next_wait(self, before: float) -> int:
-        """Multiples of `check_every` until the next check: half of those that the last fall of the gap predicts."""
-        if not 0.0 < self.gap < before < math.inf:
-            return 1
-        left = self._wait * math.log(self.gap / self.settings.tolerance) / math.log(before / self.gap)
-        return min(max(int(left / 2.0), 1), LONGEST_WAIT)
 
 
 def rebalanced(rho: float, primal: float, dual: float) -> float:

@@ -1,7 +1,8 @@
 """The search for the point of a regularisation path that has a given loss gap, and the limit of the gamma_2 path.
 
 g grows with lambda, and nearly in proportion to it where both are small. The search is a secant in logarithms; a point
-far from the wanted gap is solved only roughly, and each solve starts where the nearest one ended.
+far from the wanted gap is solved only roughly, and each solve starts where the nearest one ended. In the gamma_2 norm
+factors are fitted to a high loss, and lambda follows a low one within the first iterations.
 
 As the loss falls to its floor, the path of the gamma_2 norm tends in direction to the logits of smallest gamma_2 norm
 with margins 1, `Gamma2Limit`.
@@ -46,7 +47,7 @@ FARTHEST_BELOW = 0.5
 weights that suit large logits lead it astray."""
 MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
-FITTED_FROM = 0.02
+FITTED_FROM = 0.1
 """Loss gap, as a share of that of a uniform guess, from which on factors in the gamma_2 norm are fitted to it."""
 FITS = 4
 """Largest number of such fits, each from the state in which the proof of the last one stopped."""
@@ -120,7 +121,7 @@ class LossPath:
         target = math.log(loss_gap)
         log_lam, slope = self._first_guess(target)
         # Two points that were solved before predict the next well enough to solve it at once.
-        trusted = len(self._solved) > 1
+        trusted, start = self.gamma2 or len(self._solved) > 1, None
         fitted = self.gamma2 and loss_gap >= FITTED_FROM * self.largest_gap
         wanted, iterations, seconds = self.settings.tolerance, 0, 0.0
         points: list[tuple[float, float]] = []
@@ -133,14 +134,19 @@ class LossPath:
                     problem, solution, state = by_factors
                     near, log_lam = True, math.log(problem.lam)
                 else:
+                    if self.gamma2 and not points:
+                        guide, lam = Gamma2ADMM(tolerance=wanted), math.exp(log_lam)
+                        lam, start, made = guide.near_loss(self.problem, lam, self._start(log_lam), loss_gap)
+                        log_lam, iterations = math.log(lam), iterations + made
                     problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
                     tolerance = wanted if near else max(ROUGH, wanted)
-                    solution, state = self._solve(problem, tolerance, self._start(log_lam))
+                    solution, state = self._solve(problem, tolerance, start or self._start(log_lam))
                 reached = problem.loss_gap(solution.x.logits if self.gamma2 else solution.x)
                 iterations, seconds = iterations + solution.iterations, seconds + solution.seconds
                 stage.advance(0.0, f"loss gap {reached:.3g}, proven gap {solution.certificate.relative_gap:.1e}")
                 # A state that did not converge would lead the next solve astray.
                 self._keep(log_lam, math.log(reached), state if solution.converged else None)
+                start = None
                 if near and abs(reached / loss_gap - 1.0) <= GAP_ACCURACY:
                     finer = self._finer(solution, reached)
                     if finer is None:
@@ -177,7 +183,9 @@ class LossPath:
         """Log lambda and slope from the nearest points that were solved before, or in proportion to the largest gap."""
         nearest = sorted(((x, y) for x, (y, _) in self._solved.items()), key=lambda point: abs(point[1] - target))[:2]
         if not nearest:
-            return math.log(self.largest_lam) + 1.2 * (target - math.log(self.largest_gap)), 1.0
+            # Powers as measured on natural text.
+            power = 1.05 if self.gamma2 else 1.2
+            return math.log(self.largest_lam) + power * (target - math.log(self.largest_gap)), 1.0
         slope = _slope(nearest[::-1], 1.0)
         return min(nearest[0][0] + (target - nearest[0][1]) / slope, math.log(self.largest_lam) - 1e-9), slope
 
