@@ -246,7 +246,7 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
 
 @dataclass(frozen=True, eq=False)
 class TiedPulls:
-    """What pulls contexts and tokens of tied features: ``h_j = sum_z (G K)_zj w_z`` with ``K = Phi^T Phi``."""
+    """What pulls contexts and tokens of tied features: ``h_j = sum_z (G M)_zj w_z`` with ``M = Phi^T Phi``."""
 
     prediction: TiedPrediction
 
@@ -265,7 +265,7 @@ class TiedPulls:
         return {"tokens": np.arange(V), "contexts": np.arange(m)}
 
     def on(self, item: Item) -> Float:
-        """Column j of ``G K`` (V) for a context, row z of G (m) for a token."""
+        """Column j of ``G M`` (V) for a context, row z of G (m) for a token."""
         if item.items == "tokens":
             return np.asarray(self.G[item.index])
         Phi = self.prediction.features.matrix
