@@ -33,7 +33,8 @@ def test_a_symbol_is_defined_where_the_table_says(row: re.Match[str]) -> None:
     "other", ["W_B", "le B", "A_{ii}", "(A, B)", "q_k", "q_1", "sqrt{q}", "diag}(q)", "-G H", "t I - G", "t I - K"]
 )
 def test_letters_of_the_table_mean_nothing_else_in_formulas(other: str) -> None:
-    # Sets are calligraphic, singular vectors are columns of U and Q, weights of gamma_2 r and c, a bound of W is tau.
+    # Sets are calligraphic, singular vectors are columns of U and Q, weights of gamma_2 are r and c, the bound of a
+    # norm is tau.
     for page in ("theory.md", "how_numbers_are_measured.md"):
         assert other not in (TABLE.parent / page).read_text(encoding="utf-8"), page
 

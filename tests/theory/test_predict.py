@@ -38,7 +38,7 @@ def test_saved_statistics_are_used_by_their_path(tmp_path: Path) -> None:
 
 def test_the_settings_are_shown_in_the_signature_and_the_documentation() -> None:
     parameters = inspect.signature(predict).parameters
-    assert list(parameters)[:4] == ["stats", "embeddings", "loss_gap", "progress"]
+    assert list(parameters)[:5] == ["stats", "embeddings", "loss_gap", "ties", "progress"]
     assert parameters["max_iterations"].default == PredictSettings().max_iterations == 5000
     assert "random starts" in (predict.__doc__ or "")
     assert tg.predict is predict

@@ -184,6 +184,7 @@ def test_it_is_saved_loaded_and_verified(
     assert isinstance(loaded, tg.TiedPrediction)
     assert loaded.to_dict() == tied.to_dict()
     assert np.array_equal(tg.place(tmp_path / "tied", "old dog").H, tied.place("old dog").H)
+    assert tg.explain(tmp_path / "tied", "the cat").features[0].towards == "the cat"
     checked = tg.verify(tmp_path / "tied")
     assert checked.ok
     assert len(checked.checked) >= 6

@@ -138,7 +138,7 @@ class AnswersQuestions:
         """What pulls each item; or why that is not known."""
         return "Only predictions have optimality conditions, which say what pulls an item; measurements have none."
 
-    def _features(self, item: Item, near: Sequence[int]) -> tuple[SharedFeatures, ...]:
+    def _features(self, item: Item, near: Sequence[int], stats: NextTokenStatistics) -> tuple[SharedFeatures, ...]:
         """A context's cosines with itself and with others by the features that they share; none without ties."""
         return ()
 
@@ -203,7 +203,7 @@ def _explain(
         pulled,
         {name: _measured(run, item, stats, nearest, same, tokens, k) for name, run in measured.items()},
         tuple(notes),
-        asked._features(item, [row.index for row in nearest.rows[:PULLED_TOWARDS]]),
+        asked._features(item, [row.index for row in nearest.rows[:PULLED_TOWARDS]], stats),
     )
 
 

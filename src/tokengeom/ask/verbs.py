@@ -165,7 +165,7 @@ def place(result: TiedPrediction | str | Path, texts: str | Sequence[str], *, st
     """
     place = Path(result) if isinstance(result, str | Path) else None
     given: Any = result if place is None else load(place)
-    if not hasattr(given, "place"):
+    if not isinstance(given, TiedPrediction):
         raise InputError(
             f"Contexts that the text does not have are placed by predictions with ties; got a {type(given).__name__}. "
             "Predict with ties: tg.predict(stats, loss_gap=0.5, ties='positions+suffixes+self'), or on the command "

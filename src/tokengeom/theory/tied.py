@@ -217,10 +217,10 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
             return "With ties, what pulls an item is shown for predictions at a loss in the nuclear norm."
         return TiedPulls(self)
 
-    def _features(self, item: Item, near: Sequence[int]) -> tuple[SharedFeatures, ...]:
+    def _features(self, item: Item, near: Sequence[int], stats: NextTokenStatistics) -> tuple[SharedFeatures, ...]:
         if item.items == "tokens":
             return ()
-        names, text = names_of(self._named_by(None), "contexts"), text_of(self._named_by(None))
+        names, text = names_of(stats, "contexts"), text_of(stats)
         Phi = self.features.matrix
         return tuple(
             shared_features(self, Phi[:, [item.index]], Phi[:, [other]], names[other], text)
@@ -246,7 +246,7 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
 
 @dataclass(frozen=True, eq=False)
 class TiedPulls:
-    """What pulls contexts and tokens of tied features: ``h_j = sum_z (G K)_zj w_z`` with ``K = Phi^T Phi``."""
+    """What pulls contexts and tokens of tied features: ``h_j = sum_z (G M)_zj w_z`` with ``M = Phi^T Phi``."""
 
     prediction: TiedPrediction
 
@@ -265,7 +265,7 @@ class TiedPulls:
         return {"tokens": np.arange(V), "contexts": np.arange(m)}
 
     def on(self, item: Item) -> Float:
-        """Column j of ``G K`` (V) for a context, row z of G (m) for a token."""
+        """Column j of ``G M`` (V) for a context, row z of G (m) for a token."""
         if item.items == "tokens":
             return np.asarray(self.G[item.index])
         Phi = self.prediction.features.matrix

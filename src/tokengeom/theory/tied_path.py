@@ -57,8 +57,6 @@ LARGEST_FALL = math.log(6.0)
 MOST_POINTS = 30
 FIT_ACCURACIES = (3e-3, 3e-3, 1e-3, 5e-4, 2e-4)
 """Accuracies of one fit of factors after the other."""
-LONG = 0.95
-"""Quantile of the lengths of vectors that is taken for the largest of those that matter."""
 PROOF_STEPS, MOST_PROOFS, SETTLED = 30, 8, 0.1
 """Steps before each proof, the most proofs, and what the dual may be above its bound, as a share of the gap."""
 TIMED_STEPS = 3
@@ -186,7 +184,7 @@ class TiedPath:
 
     def _balanced(self, W: Float, A: Float) -> tuple[MaxNormFactors, float]:
         """The same factors with rows of W and columns of A about equally long, and about their gamma_2 norm."""
-        row, column = (float(np.quantile(np.linalg.norm(x, axis=axis), LONG)) for x, axis in ((W, 1), (A, 0)))
+        row, column = _typical(np.linalg.norm(W, axis=1)), _typical(np.linalg.norm(A, axis=0))
         scale, asarray = math.sqrt(column / max(row, 1e-300)), self.backend.asarray
         return MaxNormFactors(asarray(W * scale), asarray(A / scale)), row * column
 
@@ -278,6 +276,11 @@ class TiedPath:
             solution.status,
             solution.seconds,
         )
+
+
+def _typical(lengths: Float) -> float:
+    """The length of vectors that matter: the root of the mean square, each vector weighted with its own square."""
+    return float(np.sqrt((lengths**4).sum() / max(float((lengths**2).sum()), 1e-300)))
 
 
 def _next_tolerance(away: float, last: float) -> float:
