@@ -55,8 +55,8 @@ FIRST = 0.5
 LARGEST_FALL = math.log(6.0)
 """Largest fall of log lam from one point to the next."""
 MOST_POINTS = 30
-FIT_ACCURACIES = (3e-3, 3e-3, 1e-3, 5e-4, 2e-4)
-"""Accuracies of one fit of factors after the other."""
+FIT_ACCURACIES = (1e-2, 3e-3, 1e-3, 5e-4, 2e-4)
+"""Accuracies of one fit of factors after the other; the best that was proven is kept."""
 PROOF_STEPS, MOST_PROOFS, SETTLED = 30, 8, 0.1
 """Steps before each proof, the most proofs, and what the dual may be above its bound, as a share of the gap."""
 TIMED_STEPS = 3
@@ -166,15 +166,21 @@ class TiedPath:
         solution, _, seconds = self._search(loss_gap, progress, rough=True)
         began, (W, A) = time.perf_counter(), self._split(solution.x)
         with progress.stage(f"Fitting factors to a loss gap of {loss_gap:.3g}", None) as stage:
+            known: tuple[float, FittedFactors, TiedLogits, Certificate] | None = None
             for accuracy in FIT_ACCURACIES:
-                near, t = self._balanced(W, A)
-                fit = self._fit(near, t, loss_gap, accuracy)
+                fit = self._fit(W, A, loss_gap, accuracy)
+                if fit is None:
+                    break
                 weighted = self.problem.reweighted(fit.r, fit.c).at(fit.lam)
                 proof, gap, X = weighted_proof(weighted, fit.factors)
                 stage.advance(0.0, f"norm proven within {gap:.1e}")
+                known = (gap, fit, weighted, proof) if known is None or gap < known[0] else known
                 if gap <= self.tolerance:
                     break
                 W, A = self._split(X, fit.r, fit.c)
+        if known is None:
+            raise ProblemError(f"No factors with a loss gap of {loss_gap:.4g} were found. Ask for another gap.")
+        gap, fit, weighted, proof = known
         status = f"norm proven within {gap:.1e}" + ("" if gap <= self.tolerance else f", above {self.tolerance:.0e}")
         host = self.backend.to_numpy
         factors = host(fit.factors.W)[self.merging.row_of], self.features.of_all(host(fit.factors.H))
@@ -182,18 +188,13 @@ class TiedPath:
         reached, seconds = weighted.loss_gap(fit.factors), seconds + time.perf_counter() - began
         return TiedPoint(*factors, fit.lam, reached, proof, status, seconds, weights)
 
-    def _balanced(self, W: Float, A: Float) -> tuple[MaxNormFactors, float]:
-        """The same factors with rows of W and columns of A about equally long, and about their gamma_2 norm."""
+    def _fit(self, W: Float, A: Float, loss_gap: float, accuracy: float) -> FittedFactors | None:
+        """Factors that are fitted to a loss gap from others, with vectors of tokens and features equally long."""
         row, column = _typical(np.linalg.norm(W, axis=1)), _typical(np.linalg.norm(A, axis=0))
         scale, asarray = math.sqrt(column / max(row, 1e-300)), self.backend.asarray
-        return MaxNormFactors(asarray(W * scale), asarray(A / scale)), row * column
-
-    def _fit(self, near: MaxNormFactors, t: float, loss_gap: float, accuracy: float) -> FittedFactors:
+        near = MaxNormFactors(asarray(W * scale), asarray(A / scale))
         how = {"accuracy": accuracy, "smallest": smallest_weight(self.tolerance)}
-        fit = fit_factors(self.problem.loss, near, t, loss_gap, **how, ties=self.problem.parts)
-        if fit is None:
-            raise ProblemError(f"No factors with a loss gap of {loss_gap:.4g} were found. Ask for another gap.")
-        return fit
+        return fit_factors(self.problem.loss, near, row * column, loss_gap, **how, ties=self.problem.parts)
 
     def _split(self, X: Array, r: Array | None = None, c: Array | None = None) -> tuple[Float, Float]:
         """Factors W (V' x d) and A (d x F') of a weighted B that share its singular values equally."""
