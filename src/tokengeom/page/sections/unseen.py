@@ -52,11 +52,13 @@ def _cut(known: UnseenContexts) -> str:
 def _how(known: UnseenContexts) -> str:
     k, windows = known.out.size, int(known.counts.sum())
     return (
-        f"{count(k, 'context')} of these, drawn at random with a fixed seed, {'was' if k == 1 else 'were'} held out. "
+        f"{count(k, 'context')} of them, drawn at random with a fixed seed, {'was' if k == 1 else 'were'} held out. "
         f"Everything below was predicted without them, from the other {known.counted.m:,}, at a loss gap of "
-        f"{fixed(known.tied.loss_gap, 3)} nats. The table is about the {count(windows, 'window')} of the contexts "
-        f"that were held out. All three know the same contexts; the discount of Kneser-Ney, {known.discount:g}, is the "
-        "best of five on a tenth of them, and nothing was chosen for the tied contexts."
+        f"{fixed(known.tied.loss_gap, 3)} nats (that of the transformer, or a fifth of the gap of a uniform guess "
+        "where that is larger or no transformer was trained). The table is about the "
+        f"{count(windows, 'window')} of the contexts that were held out. All three know the same contexts; the "
+        f"discount of Kneser-Ney, {known.discount:g}, is the best of five on a tenth of them, and nothing was "
+        "chosen for the tied contexts."
     )
 
 
@@ -106,7 +108,7 @@ def _kept(known: UnseenContexts) -> str:
     which = "all" if d == known.tied.rank else f"the {d} leading ones of"
     return (
         f"The box computes with {which} {count(known.tied.rank, 'dimension')}, which hold {percent(share)} of the "
-        "norm of B, in 8 bits per number: it may differ from the prediction by about 0.01 in cosines and shares."
+        "norm of the prediction, in 8 bits per number: its last digits may differ from those of the prediction."
     )
 
 
