@@ -47,7 +47,11 @@ JUDGED_AGAIN = 0.05
 depends on the processor."""
 ROUNDING = 1e-9
 """Numbers below this are differences that would be 0 without rounding, such as residuals."""
-AS_BEFORE = {"compare-texts": ("--loss-gap", "0", "--no-halves"), "compare-texts-loss-gap": ("--no-halves",)}
+AS_BEFORE = {
+    "compare-texts": ("--loss-gap", "0", "--no-halves"),
+    "compare-texts-loss-gap": ("--no-halves",),
+    "report": ("--no-unseen",),
+}
 """Options with which a command does what it did by default, where the default is another one on purpose."""
 VARIABLE = {"machine", "tokengeom", "command", "seal", "files"}
 """Entries of a manifest that depend on who saves: the hashes of files are compared through their bytes."""

@@ -14,7 +14,7 @@ import pytest
 import tokengeom as tg
 from browser import NEEDS_BROWSER, PATIENCE
 from page_cases import story_contents
-from pipeline_cases import QUICK, plain_page, report, write_text
+from pipeline_cases import QUICK, plain_page, write_text
 from tokengeom.corpus.stories import stories
 from tokengeom.page.formatting import fixed, percent
 from tokengeom.page.render import render
@@ -47,7 +47,7 @@ def test_contexts_that_are_held_out_are_not_counted(known: UnseenContexts) -> No
 
 
 def test_the_test_is_that_of_a_recount_window_by_window(known: UnseenContexts) -> None:
-    placed = known.tied.place(known.cut.contexts[known.out], stats=known.counted)
+    placed = known.tied.place([known.cut.context_text(int(j)) for j in known.out], stats=known.counted)
     seen = np.maximum(known.counted.table.toarray().sum(axis=1), 1)
     probabilities = {TIED: placed.probabilities, FREQUENCIES: np.tile((seen / seen.sum())[:, None], known.out.size)}
     rows = {row.name: row for row in known.rows}
@@ -103,7 +103,7 @@ def test_a_report_keeps_the_prediction_and_verifies_it(tmp_path: Path, monkeypat
     plain_page(monkeypatch)
     monkeypatch.setattr("tokengeom.page.stages.TOLERANCE", 5e-2)
     text = write_text(tmp_path / "stories.txt", 200)
-    made = report(text, tmp_path / "page.html", **{**QUICK, "unseen": True, "seeds": 1})
+    made = tg.report(text, tmp_path / "page.html", **{**QUICK, "unseen": True, "seeds": 1})
     assert {"unseen-cut", "unseen-counted", "unseen"} <= set(made.made)
     assert made.results is not None
     assert made.to_dict()["unseen"]["held_out_contexts"] > 0
@@ -112,7 +112,7 @@ def test_a_report_keeps_the_prediction_and_verifies_it(tmp_path: Path, monkeypat
     found = tg.verify(made.results)
     assert any(check.startswith("unseen-counted: the contexts that were held out") for check in found.checked)
     assert found.failed == ()
-    assert report(text, tmp_path / "page.html", **{**QUICK, "unseen": True, "seeds": 1}).made == ()
+    assert tg.report(text, tmp_path / "page.html", **{**QUICK, "unseen": True, "seeds": 1}).made == ()
 
 
 @NEEDS_BROWSER

@@ -313,13 +313,13 @@ def measure_unseen(stats: NextTokenStatistics) -> Estimate | None:
 
 def _unseen_cut(executor: Executor) -> NextTokenStatistics | None:
     """A cut of the same pairs that is larger than that of the other stages; None where it cannot be used."""
-    source, stats = executor.plan.source, executor.statistics
-    if stats.contexts is None or stats.contexts.shape[1] < 2 or not stats.has_counts:
+    source, contexts = executor.plan.source, executor.statistics.contexts
+    if contexts is None or contexts.shape[1] < 2:
         return None
     if isinstance(source, NextTokenStatistics):
         return largest_cut(source)
-    contexts, tokens = SIZES[0]
-    cuts = {"top_contexts": contexts, "vocabulary": tokens, "rest": "merge", "support": "raw"}
+    most, tokens = SIZES[0]
+    cuts = {"top_contexts": most, "vocabulary": tokens, "rest": "merge", "support": "raw"}
     chosen = {**executor.result(CHOICE, Choice).settings, **cuts}
     counted = count(source.corpus, progress=executor.progress, **chosen, **asdict(source.reading))
     return largest_cut(counted)

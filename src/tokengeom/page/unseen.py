@@ -53,6 +53,8 @@ def is_possible(stats: NextTokenStatistics) -> bool:
 
 def largest_cut(stats: NextTokenStatistics) -> NextTokenStatistics | None:
     """The largest of the cuts that is solved in time; None where too few contexts are left, or they have no tokens."""
+    if not is_possible(stats):
+        return None
     for contexts, tokens in SIZES:
         cut = stats.limited(top_contexts=contexts, vocabulary=tokens, rest="merge")
         if not is_possible(cut):

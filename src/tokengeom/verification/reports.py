@@ -154,7 +154,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
             shown |= _check_sources(result, inputs, results, stats)
         if isinstance(result, Run) and not result.diverged:
             shown |= _check_probes(result, results.get(PREDICTION), stats)
-        if name == COUNTED:
+        if name == COUNTED and isinstance(result, NextTokenStatistics):
             cut = results.get(CUT)
             left = without_held_out(cut).hash if isinstance(cut, NextTokenStatistics) else None
             shown["the contexts that were held out are left out"] = left == result.hash
