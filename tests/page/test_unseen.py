@@ -82,6 +82,7 @@ def test_kneser_ney_knows_nothing_of_what_followed_a_context_that_was_held_out(k
 def test_the_page_states_the_numbers_and_who_is_best(known: UnseenContexts, page: str) -> None:
     for row in known.rows:
         assert re.search(rf"{row.name}</th>.*?>{fixed(row.loss, 3)}</td>.*?>{percent(row.right)}</td>", page)
+    assert '<section id="unseen">' in page
     said = verdict(known)
     assert said in page
     best = min(known.rows, key=lambda row: row.loss)

@@ -131,7 +131,7 @@ def training_stages(source: Source, settings: ReportSettings, models: Sequence[s
         later = [training(model, place) for place in range(1, settings.trainings)]
         others = tuple(stage.name for stage in later)
         stages += [*later, *_comparing_stages(model, MODEL_NAMES[model], settings, others)]
-    return [*stages, *(_unseen_stages() if settings.unseen else [])]
+    return [*stages, *(_unseen_stages(models) if settings.unseen else [])]
 
 
 def model_stages(source: Source, settings: ReportSettings, models: Models) -> list[Stage]:
@@ -280,7 +280,7 @@ def _comparing_stages(
     return [*at_loss, comparison, *([table] if with_rivals else [])]
 
 
-def _unseen_stages() -> list[Stage]:
+def _unseen_stages(models: Sequence[str]) -> list[Stage]:
     """Stages of the prediction with ties: a larger cut of the text, its contexts that are not held out, the solve."""
 
     def cut_settings(executor: Executor) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _unseen_stages() -> list[Stage]:
             UNSEEN_SECONDS,
             _unseen,
             needs=(COUNTED,),
-            uses=(run_stage(TRANSFORMER),),
+            uses=(run_stage(TRANSFORMER),) if TRANSFORMER in models else (),
             settings=lambda executor: {"ties": TIES, "tolerance": TOLERANCE},
             measure=measure_unseen,
         ),
