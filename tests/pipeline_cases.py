@@ -19,6 +19,7 @@ QUICK: dict[str, Any] = {
     "dim": 8,
     "permutations": 20,
     "transformer": False,
+    "unseen": False,
 }
 RUNS = ("run-ufm", "run-ufm-2")
 JUDGED = ("at-loss-ufm-nuclear", "at-loss-ufm-gamma2", "comparison-ufm", "rivals-ufm")

@@ -26,8 +26,9 @@ from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.verdict import JUDGED, Outcome, explained_together, level_of
 from tokengeom.corpus.stories import stories
-from tokengeom.page.formatting import maths
+from tokengeom.page.formatting import fixed, maths, percent
 from tokengeom.page.render import render
+from tokengeom.page.unseen import KNESER_NEY, TIED, TIES, UnseenContexts, largest_cut, without_held_out
 
 NAMES = {"contexts": "supports", "tokens": "tokens"}
 """What sentences call a kind of items -> its rows."""
@@ -367,6 +368,48 @@ def test_every_sentence_of_a_page_states_what_the_numbers_say(text: str) -> None
     assert others <= {comparison.verdict}
     if comparison.runs == 1:
         assert "of the reproducible geometry of contexts (" not in words
+
+
+def _tied(text: str) -> UnseenContexts | None:
+    """The prediction with ties for a text, solved roughly; None where it has no tokens or too few contexts."""
+    longer = {"words": _words(3, 500, 60), "characters": _words(3, 400, 24, tokenizer="char")}
+    cut = largest_cut(longer.get(text) or TEXTS[text]())
+    if cut is None:
+        return None
+    return UnseenContexts(cut, tg.predict(without_held_out(cut), loss_gap=1.0, ties=TIES, tolerance=0.1))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_sentence_on_contexts_that_were_held_out_states_what_a_recount_says(text: str) -> None:
+    known = _tied(text)
+    assert (known is not None) == (text in ("words", "characters"))
+    if known is None:
+        return
+    words = _visible(render(replace(contents_of(TEXTS[text](), steps=20), unseen=known)))
+    cut, tokens = known.cut, known.cut.contexts
+    assert tokens is not None
+    assert known.counted.contexts is not None
+    table, counted = cut.table.toarray(), {tuple(row) for row in known.counted.contexts}
+    out = [j for j in range(cut.m) if tuple(tokens[j]) not in counted]
+    windows = table[:, out]
+    assert f"its own cut of the text: {cut.m:,} contexts and {cut.V:,} next tokens" in words
+    if cut.other is not None:
+        merged = percent(table[cut.other].sum() / table.sum())
+        assert f"{merged} of these windows end in the token that stands for all others" in words
+    assert f"{len(out):,} contexts of them, drawn at random" in words
+    assert f"from the other {len(counted):,}, at a loss gap of {fixed(known.tied.loss_gap, 3)} nats" in words
+    assert f"about the {int(windows.sum()):,} windows" in words
+    losses, right = {}, {}
+    for name, log_p in known.log_probabilities.items():
+        assert np.allclose(np.exp(log_p).sum(axis=0), 1.0)
+        losses[name] = -float((windows * log_p).sum() / windows.sum())
+        right[name] = float(sum(windows[log_p[:, k].argmax(), k] for k in range(len(out))) / windows.sum())
+        assert f"{name} {fixed(losses[name], 3)} {percent(right[name])}" in words
+    match = re.search(r"Lowest loss: (.+?)\. Most often right: (.+?)\. The loss of .+? is (\S+) nats", words)
+    assert match is not None
+    assert min(losses, key=lambda name: losses[name]) in match[1]
+    assert max(right, key=lambda name: right[name]) in match[2]
+    assert match[3] == fixed(losses[TIED] - losses[KNESER_NEY], 3)
 
 
 def test_the_reader_of_sentences_finds_a_number_that_is_wrong() -> None:

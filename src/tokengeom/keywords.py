@@ -243,3 +243,4 @@ class ReportKeywords(ReadingKeywords, total=False):
     device: str
     seed: int
     permutations: int
+    unseen: bool

@@ -306,16 +306,21 @@ def test_the_overall_bar_moves_by_the_share_of_each_part_and_no_further() -> Non
     assert "rest" in shown.bars["Report"].notes
 
 
+TIED = ("unseen-cut", "unseen-counted", "unseen")
+
+
 def test_stages_are_listed_for_a_text_and_for_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_ahead, "usable_cores", lambda: 1)
     settings = ReportSettings(steps=600)
     from_text = training_stages(find_text(["a b c"], tg.ReadingSettings()), settings, [UFM, TRANSFORMER])
     runs, judged = ([name.replace("ufm", "transformer") for name in names] for names in (RUNS, JUDGED))
     assert [one.name for one in from_text] == [
-        *STAGES[:4], RUNS[0], runs[0], RUNS[1], *JUDGED, runs[1], *judged
+        *STAGES[:4], RUNS[0], runs[0], RUNS[1], *JUDGED, runs[1], *judged, *TIED
     ]  # fmt: skip
     given = training_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, [UFM])
-    assert [one.name for one in given] == ["statistics", *STAGES[2:-1]]
+    assert [one.name for one in given] == ["statistics", *STAGES[2:-1], *TIED]
+    without = training_stages(find_text(["a b c"], tg.ReadingSettings()), replace(settings, unseen=False), [UFM])
+    assert not {one.name for one in without} & set(TIED)
     for stages in (from_text, given):
         for place, stage in enumerate(stages):
             assert {*stage.needs, *stage.uses} <= {one.name for one in stages[:place]}

@@ -10,7 +10,7 @@ import pytest
 
 import tokengeom as tg
 from code_that_runs import code_that_runs, files_of
-from pipeline_cases import plain_page, quick
+from pipeline_cases import plain_page, quick, write_text
 from tiny_models import ROWS, build, fit_head, save, sentences
 from tokengeom.page import cache, executor
 from tokengeom.page.executor import Executor, Stage
@@ -51,6 +51,15 @@ def test_a_stage_names_all_code_that_runs_in_it(
     quick(text, tmp_path / "page.html", transformer=transformer, steps=12, seeds=1)
     assert {"choice", "statistics", "run-ufm", "rivals-ufm"} <= set(undeclared)
     assert {name: packages for name, packages in undeclared.items() if packages} == {}
+
+
+def test_the_stages_of_unseen_contexts_name_all_code_that_runs_in_them(
+    tmp_path: Path, undeclared: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokengeom.page.stages.TOLERANCE", 5e-2)
+    quick(write_text(tmp_path / "stories.txt", 200), tmp_path / "page.html", steps=12, seeds=1, unseen=True)
+    found = {name: packages for name, packages in undeclared.items() if name.startswith("unseen")}
+    assert found == {"unseen-cut": set(), "unseen-counted": set(), "unseen": set()}
 
 
 def test_a_stage_of_a_model_names_all_code_that_runs_in_it(tmp_path: Path, undeclared: dict[str, set[str]]) -> None:

@@ -24,14 +24,15 @@ from tokengeom.page.sections.figures import packed
 from tokengeom.page.sections.measurement import agreement, collapse, training
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import diagnosis, summary
+from tokengeom.page.sections.unseen import unseen
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-SECTIONS = (summary, explore, corpus, prediction, training, agreement, collapse, concepts, diagnosis, methods)
+SECTIONS = (summary, explore, corpus, prediction, training, agreement, collapse, concepts, unseen, diagnosis, methods)
 """Functions that make the sections, in the order of the page; a page about a trained model has ``model`` in place of
-``training``, and a page without any geometry has no ``explore``."""
+``training``, a page without any geometry has no ``explore``, and one without a prediction with ties no ``unseen``."""
 EXPLORER = (
     "explore_data.js",
     "explore_map.js",
@@ -52,8 +53,11 @@ def render(contents: ReportContents) -> str:
     with blas_threads_for(contents.stats.V, contents.stats.m):
         sections = [shown for section in made if (shown := section(page)) is not None]
     scripts = [_plotly_code(), _template_text("page.js")]
-    if any(section.name == "explore" for section in sections):
+    names = {section.name for section in sections}
+    if names & {"explore", "unseen"}:
         scripts.append("\n".join(map(_template_text, EXPLORER)))
+    if "unseen" in names:
+        scripts.append(_template_text("unseen.js"))
     return environment.get_template("page.html.j2").render(
         title=contents.title,
         sections=sections,
@@ -69,7 +73,8 @@ def render(contents: ReportContents) -> str:
 def _body(environment: Environment, section: Section) -> Markup:
     from markupsafe import Markup
 
-    macros = environment.get_template("explore.html.j2" if section.name == "explore" else "sections.html.j2").module
+    own = f"{section.name}.html.j2"
+    macros = environment.get_template(own if section.name in ("explore", "unseen") else "sections.html.j2").module
     return Markup(getattr(macros, section.name)(section.view))
 
 

@@ -113,6 +113,7 @@ class Report(AbstractResult):
             "loss_gap": {name: run.loss_gap for name, run in {**self.contents.runs, **self.contents.models}.items()},
             "rivals": {name: table.to_dict()["best"] for name, table in self.contents.rivals.items()},
             "comparisons": {name: comparison.to_dict() for name, comparison in comparisons.items()},
+            "unseen": None if self.contents.unseen is None else self.contents.unseen.to_dict(),
             "missing": list(self.contents.missing),
         }
 

@@ -20,6 +20,7 @@ from tokengeom.page.formatting import listed
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.page.source_text import joined_names
+from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UnseenContexts
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
@@ -27,6 +28,7 @@ from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predicted_path import PathPrediction, PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.run import Run
 
 R = TypeVar("R", bound=AbstractResult)
@@ -50,6 +52,8 @@ class ReportContents:
     ``models``
         Trained models that were read, in the order of training; empty where models were trained. The last one is in
         ``runs``, and all are in ``comparisons``.
+    ``unseen``
+        The prediction with ties for contexts that the text does not have, and its test; None where none was made.
     ``missing``
         Sentences: what was left out, why, and what to do about it.
     ``provenance``
@@ -68,6 +72,7 @@ class ReportContents:
     at_loss: Mapping[str, Sequence[LossPrediction]] = field(default_factory=dict)
     path: Sequence[PathPrediction] = ()
     models: Mapping[str, ReadModel] = field(default_factory=dict)
+    unseen: UnseenContexts | None = None
     missing: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -149,6 +154,7 @@ class ReportContents:
             at_loss=_several_by_model(results, "at-loss-", LossPrediction, names),
             path=path.points if isinstance(path, PredictedPath) else (),
             models=models,
+            unseen=_unseen(results),
             missing=tuple(missing),
             provenance=provenance or {},
         )
@@ -224,6 +230,16 @@ def concepts_of(prediction: FeaturePrediction | ProxyPrediction) -> Concepts:
     strengths = prediction.singular_values
     root = np.sqrt(strengths)
     return Concepts.from_svd(prediction.W / root, strengths, prediction.H / root[:, None])
+
+
+def _unseen(results: Mapping[str, AbstractResult]) -> UnseenContexts | None:
+    """The prediction with ties, with its statistics, which a loaded one does not have."""
+    cut, counted, tied = (results.get(name) for name in (CUT, COUNTED, UNSEEN))
+    if not isinstance(tied, TiedPrediction):
+        return None
+    if not isinstance(cut, NextTokenStatistics) or not isinstance(counted, NextTokenStatistics):
+        raise InputError("A prediction with ties needs its statistics beside it. Make the report again.")
+    return UnseenContexts(cut, replace(tied, stats=counted))
 
 
 def _names(results: Mapping[str, AbstractResult]) -> dict[str, str]:

@@ -29,7 +29,7 @@ TRAININGS: dict[str, int] = {"small": 2, "paper": 1}
 """Number of trainings of every model, by preset."""
 OF_MODEL = ("bos", "proxy", "precision", "allow_pickle")
 MOST_SEEDS = 100
-NOT_WITH_MODEL = ("preset", "tokenizer", "vocabulary", "rest", "steps", "dim", "transformer", "seeds")
+NOT_WITH_MODEL = ("preset", "tokenizer", "vocabulary", "rest", "steps", "dim", "transformer", "seeds", "unseen")
 """Settings that need a trained model, and those that have no meaning with one."""
 FEWEST_STEPS = 6
 """The learning rate falls after each sixth of a run."""
@@ -168,6 +168,10 @@ class ReportSettings:
     seed: int = option(0, "Seed of every random choice.", panel=TRAINING)
     permutations: int = option(
         200, "Permutations behind the floors; at least 20, or 0 for no floors and no verdict.", panel=FLOORS
+    )
+
+    unseen: bool = option(
+        True, "Also predict contexts that the text does not have, from the tokens that they share with others."
     )
 
     def __post_init__(self) -> None:

@@ -5,6 +5,8 @@
     choice -> statistics -> prediction -> path
                                        -> run-MODEL, run-MODEL-2 -> at-loss-MODEL-NORM -> comparison-MODEL, rivals-MODEL
 
+    statistics -> unseen-cut -> unseen-counted -> unseen          also made from run-transformer, whose loss it has
+
 Given statistics need no choice, and a transformer is trained only where it is wanted and can be. The second run of a
 model is the same training with another seed, which shows how much of the geometry is reproducible; predictions at the
 loss are made for the loss of the first run. On two cores or more, a second process makes the later trainings of every
@@ -59,7 +61,7 @@ from tokengeom.page.executor import (
     measure_rivals,
 )
 from tokengeom.page.read_model import Models, ReadModel
-from tokengeom.page.settings import MODEL_NAMES, ModelTextSettings, ReportSettings
+from tokengeom.page.settings import MODEL_NAMES, TRANSFORMER, ModelTextSettings, ReportSettings
 from tokengeom.page.source_text import SourceText, content_hashes
 from tokengeom.page.training_ahead import (
     estimate_model,
@@ -67,6 +69,17 @@ from tokengeom.page.training_ahead import (
     half_of_the_threads,
     later_trainings,
     train_model,
+)
+from tokengeom.page.unseen import (
+    COUNTED,
+    CUT,
+    SIZES,
+    TIES,
+    TOLERANCE,
+    UNSEEN,
+    gap_for,
+    largest_cut,
+    without_held_out,
 )
 from tokengeom.results.contract import carry_hash
 from tokengeom.statistics.count import count
@@ -76,6 +89,7 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import estimate_prediction, predict
 from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.run import Run
 
 Source = SourceText | NextTokenStatistics
@@ -88,11 +102,13 @@ PREDICTING = (*EVERY_STAGE, "problems", "solvers", "theory", "page.compare_model
 COMPARING = (*PREDICTING, "comparison", "corpus", "models", "training", "page.read_model")
 TRAINING = (*COMPARING, "page.cache", "page.training_ahead")
 READING = (*COMPARING, "corpus")
+TYING = (*COUNTING, "problems", "solvers", "theory", "page.unseen")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""
 FINISHED_SECONDS, READING_SECONDS = 1.0, 5.0
+UNSEEN_SECONDS = 25.0
 PATH_SECONDS, AT_LOSS_SECONDS, COMPARING_SECONDS, RIVALS_SECONDS = 4.0, {"nuclear": 1.0, "gamma2": 4.0}, 3.0, 7.0
-"""Expected durations, until they are measured: a training that a second process made, reading a model, the path,
-predictions at a loss, a comparison, rival explanations."""
+"""Expected durations, until they are measured: a training that a second process made, reading a model, the prediction
+with ties, the path, predictions at a loss, a comparison, rival explanations."""
 PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
 """Loss gaps of the path, as shares of the gap of a uniform guess, in the order in which they are solved."""
 
@@ -115,7 +131,7 @@ def training_stages(source: Source, settings: ReportSettings, models: Sequence[s
         later = [training(model, place) for place in range(1, settings.trainings)]
         others = tuple(stage.name for stage in later)
         stages += [*later, *_comparing_stages(model, MODEL_NAMES[model], settings, others)]
-    return stages
+    return [*stages, *(_unseen_stages(models) if settings.unseen else [])]
 
 
 def model_stages(source: Source, settings: ReportSettings, models: Models) -> list[Stage]:
@@ -262,6 +278,66 @@ def _comparing_stages(
         measure=partial(measure_rivals, (1 + len(others)) * PASSES_OF_RIVALS),
     )
     return [*at_loss, comparison, *([table] if with_rivals else [])]
+
+
+def _unseen_stages(models: Sequence[str]) -> list[Stage]:
+    """Stages of the prediction with ties: a larger cut of the text, its contexts that are not held out, the solve."""
+
+    def cut_settings(executor: Executor) -> dict[str, Any]:
+        plan = executor.plan
+        given = {"given": plan.source.hash} if isinstance(plan.source, NextTokenStatistics) else _reading(plan)
+        return {**given, "sizes": [list(size) for size in SIZES]}
+
+    tied = partial(Stage, code=TYING, has_own_bars=True)
+    return [
+        tied(CUT, "Counting more contexts", 2.0, _unseen_cut, needs=(STATISTICS,), settings=cut_settings),
+        tied(COUNTED, "Holding contexts out", 0.1, _unseen_counted, needs=(CUT,)),
+        tied(
+            UNSEEN,
+            "Predicting contexts that the text does not have",
+            UNSEEN_SECONDS,
+            _unseen,
+            needs=(COUNTED,),
+            uses=(run_stage(TRANSFORMER),) if TRANSFORMER in models else (),
+            settings=lambda executor: {"ties": TIES, "tolerance": TOLERANCE},
+            measure=measure_unseen,
+        ),
+    ]
+
+
+def measure_unseen(stats: NextTokenStatistics) -> Estimate | None:
+    """Expected time of the prediction with ties, whose own cut is not counted yet; None where none is made."""
+    has_tokens = stats.has_counts and stats.contexts is not None and stats.contexts.shape[1] > 1
+    return Estimate("", UNSEEN_SECONDS / 5, 2 * UNSEEN_SECONDS) if has_tokens else None
+
+
+def _unseen_cut(executor: Executor) -> NextTokenStatistics | None:
+    """A cut of the same pairs that is larger than that of the other stages; None where it cannot be used."""
+    source, contexts = executor.plan.source, executor.statistics.contexts
+    if contexts is None or contexts.shape[1] < 2:
+        return None
+    if isinstance(source, NextTokenStatistics):
+        return largest_cut(source)
+    most, tokens = SIZES[0]
+    cuts = {"top_contexts": most, "vocabulary": tokens, "rest": "merge", "support": "raw"}
+    chosen = {**executor.result(CHOICE, Choice).settings, **cuts}
+    counted = count(source.corpus, progress=executor.progress, **chosen, **asdict(source.reading))
+    return largest_cut(counted)
+
+
+def _unseen_counted(executor: Executor) -> NextTokenStatistics:
+    return without_held_out(executor.result(CUT, NextTokenStatistics))
+
+
+def _unseen(executor: Executor) -> TiedPrediction | None:
+    """The prediction with ties; None where its loss gap is not reached."""
+    counted, network = executor.result(COUNTED, NextTokenStatistics), run_stage(TRANSFORMER)
+    run = executor.result(network, Run) if network in executor.results else None
+    gap = gap_for(counted, run.loss_gap if run is not None and not run.diverged else None)
+    try:
+        return predict(counted, loss_gap=gap, ties=TIES, tolerance=TOLERANCE, progress=executor.progress)
+    except ProblemError:
+        return None
 
 
 def run_stage(model: str, place: int = 0) -> str:

@@ -32,6 +32,7 @@ from tokengeom.page.chosen_settings import Candidate, Choice, best_candidate
 from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
+from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, without_held_out
 from tokengeom.results.contract import AbstractResult, NearbyResults, check_hashes, saved_hash, under
 from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
 from tokengeom.results.registry import load
@@ -53,6 +54,9 @@ KINDS_OF_STAGES = {
     "at-loss-": ("at-loss",),
     "comparison-": ("comparison",),
     "rivals-": ("rivals",),
+    CUT: ("statistics",),
+    COUNTED: ("statistics",),
+    UNSEEN: ("tied",),
 }
 """Beginning of the names of stages -> kinds of what such a stage makes."""
 NOT_CHECKED = (
@@ -142,12 +146,18 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         inputs = stages[name]["inputs"]
         shown = check_choice(result, nearby, stats) if isinstance(result, Choice) else check_result(result, nearby)
         if hasattr(result, "statistics_hash"):
-            shown["it is about these statistics"] = result.statistics_hash == stats.hash
+            about = results.get(COUNTED) if name == UNSEEN else stats
+            is_same = isinstance(about, NextTokenStatistics) and result.statistics_hash == about.hash
+            shown["it is about these statistics"] = is_same
         shown |= _check_settings(result, inputs)
         if isinstance(result, Comparison | Rivals):
             shown |= _check_sources(result, inputs, results, stats)
         if isinstance(result, Run) and not result.diverged:
             shown |= _check_probes(result, results.get(PREDICTION), stats)
+        if name == COUNTED and isinstance(result, NextTokenStatistics):
+            cut = results.get(CUT)
+            left = without_held_out(cut).hash if isinstance(cut, NextTokenStatistics) else None
+            shown["the contexts that were held out are left out"] = left == result.hash
         checks |= under(name, shown)
     return checks
 

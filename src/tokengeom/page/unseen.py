@@ -1,0 +1,196 @@
+"""Contexts that the text does not have: a prediction with ties for a report, and the test that it must pass.
+
+Contexts that share tokens are tied (`tokengeom.theory.tied`), so the prediction has a place for any context. A tenth of
+the contexts, drawn with a fixed seed, is held out: the prediction is solved without them, and on their windows its loss
+is compared with that of Kneser-Ney smoothing and of the frequencies of the next tokens, which know the same contexts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from tokengeom.comparison.explanations.base import ContextStatistics
+from tokengeom.comparison.explanations.kneser_ney import Backoff, KneserNey
+from tokengeom.core.numerics import Float, Int, log_sum_exp
+from tokengeom.statistics.context_features import ContextFeatures
+from tokengeom.statistics.next_token import NextTokenStatistics, restricted
+from tokengeom.theory.tied import TiedPrediction
+
+CUT, COUNTED, UNSEEN = "unseen-cut", "unseen-counted", "unseen"
+"""Stages: the larger cut of the text, the contexts of it that are not held out, and the prediction."""
+TIES = "positions+suffixes+self"
+SIZES = ((4_000, 299), (2_500, 249), (1_500, 199), (800, 127))
+"""Contexts and next tokens to keep: the first of these that costs at most `MOST_COST`, or the last."""
+MOST_COST = 1e7
+"""Entries that one step of the solver touches; some hundred steps of this size take 10 to 40 s on two cores."""
+FEWEST = 300
+"""Contexts from which on a tenth of them says something."""
+HELD_OUT, SEED = 0.1, 0
+TOLERANCE = 5e-3
+USUAL_SHARE = 0.2
+"""Loss gap of the prediction at least, as a share of the gap of a uniform guess: a smaller gap takes minutes."""
+BOOTSTRAPS = 2_000
+TIED, KNESER_NEY, FREQUENCIES = "tied contexts", "Kneser-Ney", "frequencies of next tokens"
+
+
+def cost(stats: NextTokenStatistics) -> float:
+    """About how many entries one step of the solver touches."""
+    assert stats.contexts is not None, "the caller asks"
+    V, F = stats.V, ContextFeatures.of_contexts(stats.contexts, TIES).F
+    return V * (stats.m + 2.0 * F) + V**2 * F / 50
+
+
+def is_possible(stats: NextTokenStatistics) -> bool:
+    """Whether contexts have tokens that can be shared, and are enough for a test."""
+    has_tokens = stats.has_counts and stats.contexts is not None and stats.contexts.shape[1] > 1
+    return has_tokens and stats.m >= FEWEST and stats.V > 1
+
+
+def largest_cut(stats: NextTokenStatistics) -> NextTokenStatistics | None:
+    """The largest of the cuts that is solved in time; None where too few contexts are left, or they have no tokens."""
+    if not is_possible(stats):
+        return None
+    for contexts, tokens in SIZES:
+        cut = stats.limited(top_contexts=contexts, vocabulary=tokens, rest="merge")
+        if not is_possible(cut):
+            return None
+        if cost(cut) <= MOST_COST:
+            break
+    return cut
+
+
+def held_out(m: int) -> Int:
+    """Contexts that are held out of m, in order."""
+    drawn = np.random.default_rng(SEED).permutation(m)[: max(round(HELD_OUT * m), 1)]
+    return np.sort(drawn).astype(np.int64)
+
+
+def without_held_out(cut: NextTokenStatistics) -> NextTokenStatistics:
+    """The contexts that are not held out."""
+    kept = np.setdiff1d(np.arange(cut.m), held_out(cut.m))
+    said = f"a tenth of the contexts held out (seed {SEED})"
+    read = None if cut.text_counts is None else cut.text_counts[kept]
+    return restricted(cut, said, cut.table[:, kept], cut.vocabulary, kept, read)
+
+
+def gap_for(counted: NextTokenStatistics, reached: float | None) -> float:
+    """The loss gap that a network reached, but at least the usual one, which is solved in time."""
+    return max(reached or 0.0, USUAL_SHARE * (float(np.log(counted.V)) - float(counted.entropy)))
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """How well one predictor knows the windows of the contexts that were held out: mean loss, share of right tokens."""
+
+    name: str
+    loss: float
+    right: float
+
+
+@dataclass(frozen=True, eq=False)
+class UnseenContexts:
+    """The prediction with ties, and what it was tested on.
+
+    ``cut``
+        All contexts, those that are held out among them.
+    ``tied``
+        The prediction without them, with its statistics.
+    """
+
+    cut: NextTokenStatistics
+    tied: TiedPrediction
+
+    @property
+    def counted(self) -> NextTokenStatistics:
+        """Statistics of the contexts that were not held out."""
+        assert self.tied.stats is not None, "they are put in"
+        return self.tied.stats
+
+    @cached_property
+    def out(self) -> Int:
+        """Contexts of the cut that were held out."""
+        return held_out(self.cut.m)
+
+    @cached_property
+    def counts(self) -> csc_array:
+        """What followed them, V x k."""
+        return csc_array(self.cut.table[:, self.out])
+
+    @cached_property
+    def log_probabilities(self) -> dict[str, Float]:
+        """Predictor -> logarithms of the probabilities of next tokens after the contexts that were held out, V x k."""
+        assert self.cut.contexts is not None, "the stage asks"
+        tokens = self.cut.contexts[self.out]
+        number = np.maximum(np.asarray(self.counted.table.sum(axis=1)).reshape(-1, 1), 1)
+        logits = {
+            TIED: self.tied.W @ np.asarray((self.tied.features.of(tokens).T @ self.tied.A.T).T),
+            KNESER_NEY: smoothed(self.counted, tokens, self.discount),
+            FREQUENCIES: np.repeat(np.log(number), self.out.size, axis=1),
+        }
+        return {name: values - log_sum_exp(values)[None, :] for name, values in logits.items()}
+
+    @cached_property
+    def discount(self) -> float:
+        """The discount of Kneser-Ney with the lowest loss on a tenth of the counted contexts, fitted to the others."""
+        known, tenth = without_held_out(self.counted), held_out(self.counted.m)
+        assert self.counted.contexts is not None, "the stage asks"
+        tokens, counts = self.counted.contexts[tenth], csc_array(self.counted.table[:, tenth])
+
+        def loss(D: float) -> float:
+            logits = smoothed(known, tokens, D)
+            return float(_losses(counts, logits - log_sum_exp(logits)[None, :]).sum())
+
+        return min(KneserNey.grid, key=loss)
+
+    @cached_property
+    def rows(self) -> tuple[HeldOutScore, ...]:
+        """The test."""
+        n = float(self.counts.sum())
+        return tuple(
+            HeldOutScore(name, float(_losses(self.counts, log_p).sum() / n), _right(self.counts, log_p) / n)
+            for name, log_p in self.log_probabilities.items()
+        )
+
+    @cached_property
+    def ahead(self) -> tuple[float, float, float]:
+        """Loss with ties minus that of Kneser-Ney, with its 95% interval over the contexts that were held out."""
+        tied, other = (_losses(self.counts, self.log_probabilities[name]) for name in (TIED, KNESER_NEY))
+        difference, n = tied - other, np.asarray(self.counts.sum(axis=0)).ravel()
+        drawn = np.random.default_rng(SEED).integers(0, n.size, (BOOTSTRAPS, n.size))
+        means = difference[drawn].sum(axis=1) / n[drawn].sum(axis=1)
+        low, high = np.quantile(means, (0.025, 0.975))
+        return float(difference.sum() / n.sum()), float(low), float(high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The test as plain data."""
+        return {
+            "contexts": self.cut.m,
+            "vocabulary": self.cut.V,
+            "coverage": self.cut.coverage,
+            "loss_gap": self.tied.loss_gap,
+            "held_out_contexts": int(self.out.size),
+            "held_out_windows": int(self.counts.sum()),
+            "test": {row.name: {"loss": row.loss, "right": row.right} for row in self.rows},
+        }
+
+
+def smoothed(counted: NextTokenStatistics, tokens: np.ndarray[Any, Any], discount: float) -> Float:
+    """Kneser-Ney's logits for other contexts, V x k, from the suffixes of the counted ones: nothing followed them."""
+    k = len(tokens)
+    contexts = ContextStatistics(csc_array((counted.V, k)), np.zeros(k), np.zeros(k, np.int64), tokens)
+    return Backoff.of(ContextStatistics.of(counted), discount).logits(contexts).toarray()
+
+
+def _losses(counts: csc_array, log_p: Float) -> Float:
+    """Loss of each context's windows together."""
+    return -np.asarray(counts.multiply(log_p).sum(axis=0)).ravel()
+
+
+def _right(counts: csc_array, log_p: Float) -> float:
+    """Windows whose next token is the most probable one."""
+    return float(np.asarray(counts.tocsr()[log_p.argmax(axis=0), np.arange(log_p.shape[1])]).sum())
