@@ -163,3 +163,20 @@ def test_a_context_that_is_typed_is_placed_as_the_prediction_places_it(
     assert "nothing is predicted" in typed("qwertz qwertz")[0]
     assert errors == []
     tab.close()
+
+
+def test_no_discount_beside_the_chosen_one_is_better(known: UnseenContexts) -> None:
+    from tokengeom.comparison.explanations.kneser_ney import KneserNey
+    from tokengeom.page.unseen import held_out, smoothed, without_held_out
+
+    tenth, others = held_out(known.counted.m), without_held_out(known.counted)
+    assert known.counted.contexts is not None
+    tokens, counts = known.counted.contexts[tenth], known.counted.table[:, tenth].toarray()
+
+    def loss(D: float) -> float:
+        logits = smoothed(others, tokens, D)
+        return -float((counts * (logits - np.log(np.exp(logits).sum(axis=0)))).sum())
+
+    best = loss(known.discount)
+    for up in (True, False):
+        assert loss(KneserNey.next_value(known.discount, up=up)) >= best - 1e-9

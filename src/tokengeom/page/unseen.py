@@ -145,7 +145,14 @@ class UnseenContexts:
             logits = smoothed(known, tokens, D)
             return float(_losses(counts, logits - log_sum_exp(logits)[None, :]).sum())
 
-        return min(KneserNey.grid, key=loss)
+        losses = {D: loss(D) for D in KneserNey.grid}
+        # As for every rival, a grid on whose edge the best value lies is widened.
+        while (best := min(losses, key=lambda D: losses[D])) in (min(losses), max(losses)):
+            wider = KneserNey.next_value(best, up=best == max(losses))
+            if wider in losses:
+                break
+            losses[wider] = loss(wider)
+        return best
 
     @cached_property
     def rows(self) -> tuple[HeldOutScore, ...]:

@@ -57,7 +57,7 @@ def _how(known: UnseenContexts) -> str:
         f"{fixed(known.tied.loss_gap, 3)} nats (that of the transformer, or a fifth of the gap of a uniform guess "
         "where that is larger or no transformer was trained). The table is about the "
         f"{count(windows, 'window')} of the contexts that were held out. All three know the same contexts; the "
-        f"discount of Kneser-Ney, {known.discount:g}, is the best of five on a tenth of them, and nothing was "
+        f"discount of Kneser-Ney, {known.discount:g}, is the best of a grid on a tenth of them, and nothing was "
         "chosen for the tied contexts."
     )
 
