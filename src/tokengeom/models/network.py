@@ -78,7 +78,7 @@ class NetworkInputs:
 
     @classmethod
     def of_features(cls, stats: NextTokenStatistics, ties: str) -> NetworkInputs:
-        """The features of each context in place of its tokens, one column per span; the padding is no feature."""
+        """The features of each context in place of its tokens, one column per span; missing ones are padding."""
         # GPU machines may lack scipy, which that module needs.
         from tokengeom.statistics.context_features import ContextFeatures
 

@@ -264,7 +264,7 @@ def _span_codes(
             unknown = (code < 0) | (field < 0)
             code = np.where(unknown, -1, number((last, first - last + 1), np.where(unknown, -1, code * base + field)))
             if (last, first) in weights:
-                # A span that begins before a shorter context does is no feature of it, unless it is the context itself.
+                # A shorter context does not have a span that begins before it, unless the span is the context itself.
                 absent = (field == ABSENT + _CODE_OF_TOKEN_0) & (_tokens((last, first)) < length)
                 codes[last, first] = np.where(absent, -1, code)
     return codes

@@ -261,7 +261,7 @@ class TiedPath:
         solution = answer.solution
         if not answer.separable:
             raise ProblemError(
-                "These features cannot separate the supports, so there is no prediction in the limit: weights of "
+                "These features cannot separate the supports, so nothing can be predicted in the limit: weights of "
                 f"contexts and tokens prove it, whose features cancel up to {solution.certificate.dual_residual:.1e}. "
                 "Add 'self' to the ties, or give a loss gap."
             )
