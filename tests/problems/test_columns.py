@@ -36,6 +36,8 @@ def test_a_matrix_is_cut_into_blocks_of_nearly_equal_width_that_hold_all_columns
     assert {part.stop - part.start for part in layout.slices} == {6, 7}
     assert len(Layout.of(Backend.on(), 6, 50)) == 1
     assert len(Layout.of(replace(Backend.on(), largest_block=1), 6, 3)) == 3, "a column is never cut"
+    assert len(Layout.of(Backend.on(), 2_000, 4_000)) > 1
+    assert len(Layout.of(Backend.on(), 4_000, 2_000)) == 1, "the Gram matrix of columns is the smaller one"
 
 
 def test_blocks_are_kept_by_the_host_where_the_device_is_too_small() -> None:

@@ -40,6 +40,22 @@ def test_loss_gap_and_entropy_gain_equal_their_definitions(V: int, m: int, seed:
     assert p.entropy_gain(p.dual_change(L))[0] == pytest.approx(gain, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_gradient_is_that_of_autograd_in_either_order_of_memory(order: str) -> None:
+    import torch
+
+    p, L = problem(7, 9, 3, 0.1), np.random.default_rng(4).standard_normal((7, 9)) * 3.0
+    logits = torch.tensor(L, requires_grad=True)
+    loss = -(torch.log_softmax(logits, 0) * torch.tensor(p.P)).sum(0) @ torch.tensor(p.pi)
+    loss.backward()
+    given_order = np.array(L, order=order)  # type: ignore[call-overload]
+    gap, gradient = p.gap_and_gradient(given_order)
+    entropy = -float((p.P * p.log_P).sum(0) @ p.pi)
+    assert np.allclose(gradient, logits.grad.numpy(), rtol=1e-12, atol=1e-15)
+    assert gap == pytest.approx(loss.item() - entropy, rel=1e-12)
+    assert np.array_equal(given_order, L), "logits stay as they were given"
+
+
 def test_a_tiny_loss_gap_keeps_its_digits() -> None:
     P = np.array([[0.5], [0.5], [0.0]])
     p = RegularisedLogits.from_probabilities(P, [1.0], 1.0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast, final, overload
 
 import numpy as np
 
-from tokengeom.problems.backend import Array, Backend, Blocks
+from tokengeom.problems.backend import GPU_BLOCK, Array, Backend, Blocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -48,7 +48,10 @@ class Layout:
         All processes have the same number of blocks.
         """
         most = -(-columns // backend.world)
-        count = min(max(-(-rows * most // backend.block_entries), 1), max(most, 1))
+        # Of blocks the Gram matrix is rows x rows, so a tall matrix is cut only where it is very large.
+        tall = backend.world == 1 and backend.largest_block is None and rows > columns
+        entries = max(backend.block_entries, GPU_BLOCK) if tall else backend.block_entries
+        count = min(max(-(-rows * most // entries), 1), max(most, 1))
         own = backend.columns(columns)
         edges = [(own.stop - own.start) * k // count for k in range(count + 1)]
         slices = tuple(slice(i, j) for i, j in pairwise(edges))

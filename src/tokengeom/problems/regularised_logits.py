@@ -158,7 +158,7 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         new = replace(self, **changed)  # type: ignore[arg-type]
         if not self.layout.several:
             # Logarithms of all probabilities cost as much as a step of a solver.
-            new.__dict__.update(S=self.S, log_P=self.log_P, positive_P=self.positive_P)
+            new.__dict__.update(S=self.S, log_P=self.log_P, positive_P=self.positive_P, on_support=self.on_support)
         return new
 
     @cached_property
@@ -205,12 +205,21 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         """``diag(1/r) (R - P) diag(pi) diag(1/c)`` of all tokens, V' x m', whose spectral norm lambda bounds."""
         return change * ((self.a / self.r)[:, None] * (self.pi / self.c)[None, :])
 
+    @cached_property
+    def on_support(self) -> tuple[Array, Array]:
+        """Row and column of each entry on support: few of all entries."""
+        rows, columns = self.backend.xp.where(self.S)
+        return rows, columns
+
     def log_ratio(self, L: Array) -> tuple[Array, Array]:
-        """``d = log q - log p`` on support and ``q`` off support, each 0 elsewhere, with q = softmax L."""
-        xp = self.backend.xp
+        """``d = log q - log p`` of the entries of `on_support`, and ``q`` off support, V' x m', with q = softmax L."""
+        xp, on = self.backend.xp, self.on_support
         top = xp.amax(L, 0)
-        log_q = L - (xp.log((self.a[:, None] * xp.exp(L - top)).sum(0)) + top)
-        return xp.where(self.S, log_q - self.log_P, 0.0), xp.where(self.S, 0.0, xp.exp(log_q))
+        q = xp.exp(L - top)
+        sums = self.a @ q
+        q /= sums
+        q[on] = 0.0
+        return L[on] - (xp.log(sums) + top)[on[1]] - self.log_P[on], q
 
     def loss_gap(self, L: Array | Blocks) -> float:
         """``CE(L) - H``, a sum of terms >= 0."""
@@ -221,19 +230,26 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         return self._gap_of(*self.log_ratio(L))
 
     def _gap_of(self, d: Array, off: Array) -> float:
-        terms = self.P * _excess_exponential(self.backend, d) + off
-        return float(self.backend.total((self.a @ terms) @ self.pi))
+        rows, columns = on = self.on_support
+        inside = (self.P[on] * self.a[rows] * self.pi[columns] * _excess_exponential(self.backend, d)).sum()
+        return float(self.backend.total(inside + (self.a @ off) @ self.pi))
+
+    def _change_of(self, d: Array, off: Array) -> Array:
+        """``R - P`` in place of ``off``."""
+        off[self.on_support] = self.P[self.on_support] * self.backend.xp.expm1(d)
+        return off
 
     def dual_change(self, L: Array) -> Array:
         """``R - P`` for ``R = softmax(L)``, V' x m'."""
-        d, off = self.log_ratio(L)
-        return self.P * self.backend.xp.expm1(d) + off
+        return self._change_of(*self.log_ratio(L))
 
     def gap_and_gradient(self, L: Array) -> tuple[float, Array]:
         """``CE(L) - H`` and its gradient ``diag(a) (softmax(L) - P) diag(pi)``, V' x m', of one block."""
         d, off = self.log_ratio(L)
-        change = self.P * self.backend.xp.expm1(d) + off
-        return self._gap_of(d, off), change * (self.a[:, None] * self.pi[None, :])
+        gap, change = self._gap_of(d, off), self._change_of(d, off)
+        change *= self.a[:, None]
+        change *= self.pi[None, :]
+        return gap, change
 
     def entropy_gain(self, change: Array | Blocks) -> tuple[float, float]:
         """``sum_j pi_j (Ent(p_j + change_j) - Ent(p_j))``, and a bound on the rounding of this number."""
@@ -246,17 +262,21 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         return sum(gain for gain, _ in gains), sum(rounding for _, rounding in gains) + added
 
     def _entropy_gain(self, change: Array) -> tuple[float, float]:
-        xp, P, S = self.backend.xp, self.P, self.S
-        e = xp.where(S, change / self.positive_P, 0.0)
-        off = xp.where(S, 0.0, self.backend.at_least(change, 0.0))
+        xp, on = self.backend.xp, self.on_support
+        P, given = self.P[on], change[on]
+        e = given / P
         # (1 + e) log(1 + e) has the limit 0 at e = -1, where the whole probability is taken away.
         inside = (1.0 + e) * xp.log1p(xp.where(e > -1.0, e, 0.0))
-        slope = xp.where(S, change * (1.0 + self.log_P), 0.0)
+        slope = given * (1.0 + self.log_P[on])
+        off = self.backend.at_least(change, 0.0)
+        off[on] = 0.0
         spread = off * xp.log(xp.where(off > 0, off, 1.0))
-        gain = P * (e - inside) - slope - spread
-        size = P * (abs(e) + abs(inside) + xp.where(e < -0.5, 64.0, 0.0)) + abs(slope) + abs(change) + abs(spread) + off
+        gain, size = -spread, abs(change) + abs(spread) + off
+        gain[on] = P * (e - inside) - slope
+        size[on] += P * (abs(e) + abs(inside) + xp.where(e < -0.5, 64.0, 0.0)) + abs(slope)
         # Products with a and pi add their terms in any order, over processes too.
-        units = ENTROPY_ROUNDING + P.shape[0] + float(self.backend.total(float(P.shape[1]))) + self.backend.world
+        rows, columns = self.P.shape
+        units = ENTROPY_ROUNDING + rows + float(self.backend.total(float(columns))) + self.backend.world
         rounding = units * UNIT * float(self.backend.total((self.a @ size) @ self.pi))
         # Dividing a column by its sum 1 + delta changes its entropy by at most delta (log V + 3).
         excess = float(self.backend.total(self._column_excess(change) @ self.pi))

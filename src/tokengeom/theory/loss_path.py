@@ -22,6 +22,7 @@ from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, blas_threads_for, cosines
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
+from tokengeom.core.settings import is_boolean
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM, MaxNormFactors
@@ -173,7 +174,8 @@ class LossPath:
         return None if rough or proof.relative_gap <= enough else 0.5 * enough
 
     def _require(self, loss_gap: object) -> None:
-        if not isinstance(loss_gap, int | float | np.integer | np.floating) or not 0.0 < loss_gap < self.largest_gap:
+        wrong = is_boolean(loss_gap) or not isinstance(loss_gap, int | float | np.integer | np.floating)
+        if wrong or not 0.0 < loss_gap < self.largest_gap:  # type: ignore[operator]
             raise ProblemError(
                 f"A loss gap must lie strictly between 0 and {self.largest_gap:.4g} nats, the gap of a uniform guess "
                 f"on these statistics; got {loss_gap!r}. Without a loss gap, the prediction is that in the limit."

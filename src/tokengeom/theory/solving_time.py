@@ -23,7 +23,7 @@ import numpy as np
 
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.resources import LONG, Estimate
-from tokengeom.problems.columns import DEVICE_SHARE, STATE_BYTES
+from tokengeom.problems.columns import DEVICE_SHARE, STATE_BYTES, Layout
 from tokengeom.solvers.splitting import SMALLEST_SIDE
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def memory_needed(backend: Backend, rows: int, columns: int, arrays: float) -> l
         Number of whole matrices that are alive at the peak of a solve in one block.
     """
     entries = rows * -(-columns // backend.world)
-    if entries <= backend.block_entries:
+    if not Layout.of(backend, rows, columns).several:
         return [(int(8 * arrays * entries), backend.device)]
     block, state = int(8 * arrays * backend.block_entries), STATE_BYTES * entries
     if state <= DEVICE_SHARE * backend.free_on_device():
