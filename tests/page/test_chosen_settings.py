@@ -89,6 +89,66 @@ def test_a_text_whose_next_word_depends_on_the_last_two_gets_contexts_of_two_or_
     assert choice.settings["context"] >= 2
 
 
+def chain(order: int, size: int, tokens: int = 4, *, noise: float = 0.0, seed: int = 0) -> list[str]:
+    """A text whose next token depends on the last ``order`` ones: two may follow each; with noise, sometimes any."""
+    random = Random(seed)
+    rule: dict[tuple[int, ...], list[int]] = {}
+    found: list[int] = [random.randrange(tokens) for _ in range(order)]
+    while len(found) < size:
+        last = tuple(found[-order:])
+        if last not in rule:
+            rule[last] = random.sample(range(tokens), 2)
+        found.append(random.randrange(tokens) if random.random() < noise else random.choice(rule[last]))
+    return [" ".join(f"w{word}" for word in found)]
+
+
+def test_what_the_first_token_helps_to_predict_is_that_of_leaving_out_every_window() -> None:
+    text = chain(2, 300)
+    words = text[0].split()
+    found = row(chosen(text), context=2, top_contexts=600)["gain"]
+    windows = [(words[at : at + 2], words[at + 2]) for at in range(len(words) - 2)]
+    gains = []
+    for left_out, (context, token) in enumerate(windows):
+        others = [window for at, window in enumerate(windows) if at != left_out]
+        last = [after for before, after in others if before[1] == context[1]]
+        both = [after for before, after in others if before == context]
+        q = last.count(token) / len(last)
+        p = (both.count(token) + q) / (len(both) + 1)
+        gains.append(np.log(p / q) if q else np.log(1 / (len(both) + 1)))
+    assert found == pytest.approx(np.mean(gains))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_contexts_are_not_longer_than_helps_to_predict(order: int) -> None:
+    choice = chosen(chain(order, 20_000))
+    assert choice.settings["context"] == max(order, 2)
+    gains = {one["context"]: one["gain"] for one in choice.candidates if one["top_contexts"] == 600}
+    assert gains[max(order, 1)] > 0.01 > max(gains[length] for length in range(order + 1, 7))
+
+
+@pytest.mark.slow
+def test_the_length_of_chains_of_known_order_is_found_in_nearly_all_texts() -> None:
+    """The table in docs/experiments.md: 373 of 378 texts when it was made."""
+    right = [
+        chosen(chain(order, size, tokens, noise=noise, seed=seed)).settings["context"] == max(order, 2)
+        for tokens in (3, 4, 8)
+        for order in (1, 2, 3, 4, 5)
+        if tokens**order <= 4096
+        for noise in (0.0, 0.05, 0.2)
+        for size in (5_000, 20_000, 80_000)
+        for seed in (5, 6, 7)
+    ]
+    assert len(right) == 378
+    assert sum(right) >= 370
+
+
+def test_where_every_token_follows_every_context_the_longest_that_helps_is_taken() -> None:
+    choice = chosen(chain(3, 20_000, 3, noise=0.2, seed=5))
+    assert {one["score"] for one in choice.candidates if one["context"] in (2, 3)} == {0.0}
+    assert choice.settings["context"] == 3
+    assert "helps to predict" in reason(choice, "The context length is")
+
+
 def test_settings_that_are_given_are_kept_and_named(documents: list[str]) -> None:
     choice = chosen(documents, tokenizer="character", context=3, top_contexts=25, vocabulary=9)
     sizes = {"tokenizer": "character", "context": 3, "top_contexts": 25, "vocabulary": 9}
@@ -291,6 +351,37 @@ def test_tokens_are_words_where_spaces_separate_them_and_else_characters(text: s
 
 def test_a_few_foreign_words_do_not_change_the_tokens() -> None:
     assert choose_tokenizer(["The sign said 你好 and the little girl read it aloud to her mother."])[0] == "word"
+
+
+def sentences(count: int, *, comma: str = ", ", stop: str = ". ", odd: str = "Ann") -> str:
+    """Sentences of random words with a comma and a full stop each; every fourth one names somebody odd."""
+    random, said = Random(3), []
+    for number in range(count):
+        words = [random.choice(["The", "cat", "dog", "saw", "ran", "home"]) for _ in range(6)]
+        said.append(f"{' '.join(words[:3])}{comma}{words[3] if number % 4 else odd} {' '.join(words[4:])}{stop}")
+    return "".join(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (sentences(60), "word", "lower-case"),
+        (sentences(60, comma=" , ", stop=" . "), "whitespace", "120 of 120 commas and full stops"),
+        # Abbreviations keep their full stops.
+        (sentences(60, comma=" , ", stop=" . ", odd="Mr."), "whitespace", "120 of 135 commas"),
+        (sentences(60, comma=" , ", odd="Mr."), "word", "lower-case"),
+        (sentences(100, comma=" ", stop="\n", odd="<unk>"), "whitespace", "<unk> and the like stand alone 25 times"),
+        (sentences(100, comma=" ", stop="\n", odd="<b>"), "word", "lower-case"),
+        (sentences(100, comma=" @-@ ", stop="\n"), "whitespace", "@-@ and the like stand alone 100 times"),
+        (sentences(40, comma=" ", stop="\n", odd="<unk>"), "word", "lower-case"),
+        # French puts a space before other marks, and SQL or Haskell a comma at the start of a line.
+        (sentences(60, stop=" ! ") + sentences(60, stop=" ; "), "word", "lower-case"),
+        ("f = {\n    a_b = (x)\n  , c_d = [y]\n  , e_f = (z)\n  }\n" * 30, "code", "indentation"),
+    ],
+)
+def test_a_text_that_is_split_into_tokens_already_is_split_at_white_space(text: str, kind: str, said: str) -> None:
+    found, sentence = choose_tokenizer([text])
+    assert (found, said in sentence) == (kind, True), sentence
 
 
 def test_an_empty_text_has_tokens_too() -> None:

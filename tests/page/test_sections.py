@@ -124,6 +124,29 @@ def test_the_head_of_the_page_says_what_share_of_the_windows_the_cuts_kept() -> 
         assert said.startswith(f"{stats.n} windows ({share}), {stats.m} distinct contexts")
 
 
+def test_markup_that_takes_part_in_many_windows_is_named_in_the_summary() -> None:
+    contents = story_contents()
+
+    def said(text: str, tokenizer: str = "word") -> list[str]:
+        stats = count([text], context=2, tokenizer=tokenizer)
+        return list(summary.summary(Page(replace(contents, stats=stats, runs={}))).view["missing"])
+
+    # Nine tokens per round, < and > two apart: windows of three miss both where they begin at b, c, d or e.
+    tagged = "a <p> b c d e f " * 400
+    (warning,) = said(tagged)
+    tokens = ["a", "<", "p", ">", "b", "c", "d", "e", "f"] * 400
+    windows = [tokens[at : at + 3] for at in range(len(tokens) - 2)]
+    share = sum("<" in window or ">" in window for window in windows) / len(windows)
+    assert warning.startswith(f"{100 * share:.3g}% of the windows have a token that usually belongs to markup")
+    assert "“>” and “<”" in warning or "“<” and “>”" in warning
+    assert "--tokenizer whitespace" in warning
+    (whole,) = said(tagged, tokenizer="whitespace")
+    assert "“<p>”" in whole
+    assert "--tokenizer" not in whole
+    assert said(tagged, tokenizer="code") == []
+    assert said("a b c d e f. " * 400 + "x <b> y") == []
+
+
 def test_settings_of_a_run_are_shown_once() -> None:
     contents = story_contents()
     training = {"ufm": contents.trained[RUN].settings, "transformer": {"layers": 2}}

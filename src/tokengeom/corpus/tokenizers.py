@@ -23,6 +23,11 @@ from tokengeom.corpus.documents import AFTER_SINGLE_CHARACTER, BEFORE_WHITE_SPAC
 from tokengeom.corpus.files import exists, shortened
 
 
+def as_texts(given: Sequence[str]) -> Sequence[str]:
+    """Several texts; a single string is one of them, and not one per character."""
+    return [given] if isinstance(given, str) else given
+
+
 class AbstractTokenizer(ABC):
     """Turns text into ids and ids into text.
 
@@ -58,7 +63,7 @@ class AbstractTokenizer(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text."""
+        """Ids of each text; a single string is one text."""
 
     @abstractmethod
     def token(self, identifier: int) -> str:
@@ -145,7 +150,7 @@ class AbstractSplitter(AbstractTokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text; new tokens get new ids while the vocabulary grows."""
-        return [self._encode(text) for text in texts]
+        return [self._encode(text) for text in as_texts(texts)]
 
     def _encode(self, text: str) -> Ids:
         tokens = self.split(text)
@@ -288,7 +293,7 @@ class CharacterTokenizer(AbstractTokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text; new characters get new ids while the vocabulary grows."""
-        return [self._encode(text) for text in texts]
+        return [self._encode(text) for text in as_texts(texts)]
 
     def _encode(self, text: str) -> Ids:
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -339,7 +344,7 @@ class ByteTokenizer(AbstractTokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """The bytes of each text."""
-        return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
+        return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in as_texts(texts)]
 
     def token(self, identifier: int) -> str:
         """The character of a printable ASCII byte, else its value as ``<0x0A>``."""
@@ -450,7 +455,7 @@ def _train(name: str, texts: Callable[[], Iterator[str]] | None) -> AbstractToke
         raise TokenizerError("A BPE tokenizer is trained on text: pass text, or the path of a saved tokenizer.")
     _, _, size = name.partition(":")
     if size and not (size.isascii() and size.isdigit() and len(size) < 10):
-        raise TokenizerError(f"The size in '{name}' must be a whole number, such as bpe:4096.")
+        raise TokenizerError(f"The size in '{name}' must be a whole number of at most 9 digits, such as bpe:4096.")
     return train_bpe(texts(), int(size or DEFAULT_BPE_SIZE))
 
 

@@ -13,8 +13,16 @@ Longer contexts have smaller supports and a higher score per window, but the con
 windows: on the English texts tried, 400 contexts cover 80 to 86% of the windows at length 1, 27 to 39% at length 2,
 13 to 16% at length 3 and 9% at length 4. The score weighs both.
 
-Contexts have at least two tokens where documents allow it: from a single token, a network has nothing to combine. Of
-the lengths within 10% of the best score, the longest is chosen, because it says more about each context. The cut is
+Contexts have at least two tokens where documents allow it: from a single token, a network has nothing to combine. More
+are taken only as far as it helps to predict: up to the longest length at which each window, left out in turn, is
+predicted better from the other windows of its context than from those of the context without its first token, by 0.01
+nats per window kept. With c a context, s the context without its first token, and n the numbers of windows,
+
+    gain = mean log [p(z | c) / q(z | s)],    q(z | s) = (n_sz - 1) / (n_s - 1),
+                                              p(z | c) = (n_cz - 1 + q(z | s)) / (n_c - 1 + 1),
+
+so that where the next token depends on the last two alone, no gain is expected beyond two. Of the lengths up to this
+one within 10% of the best score, the longest is chosen, because it says more about each context. The cut is
 the largest of a few sizes at which at most 10% of further windows are expected outside the supports. The largest has
 600 contexts, which is what can be trained in a minute on two cores, and 127 tokens: with the token that stands for
 all others, that is the embedding dimension of the preset models, and the predicted logits have a smaller rank.
@@ -59,6 +67,8 @@ SIZES = ((600, 127), (400, 127), (200, 60), (50, 30))
 """Contexts and next tokens to keep."""
 MOST_MISSING = 0.1
 NEARLY_BEST = 0.9
+LEAST_GAIN = 0.01
+"""Nats per window by which the first token of a context must help to predict."""
 FILE = "choice.json"
 FROM_SAMPLE = "The settings were chosen from the first"
 
@@ -168,6 +178,9 @@ class Candidate:
         Share of these whose next token was merged with others, or left out.
     ``missing``
         Estimated share of further windows outside the supports.
+    ``gain``
+        Nats per window kept that the first token of a context helps to predict, as the module's docstring defines it;
+        infinite where an older version did not measure it.
     ``one_hot``, ``shared_support``
         Shares of the contexts with a single next token, and with a support of several that another context has too.
     """
@@ -186,6 +199,7 @@ class Candidate:
     one_hot: float
     shared_support: float
     score: float
+    gain: float = np.inf
 
     @staticmethod
     def of(stats: NextTokenStatistics, length: int, contexts: int, vocabulary: int) -> Candidate:
@@ -207,6 +221,7 @@ class Candidate:
             one_hot=stats.one_hot_share,
             shared_support=float(np.mean(shared)),
             score=score(stats),
+            gain=first_token_gain(stats),
         )
 
     @property
@@ -226,10 +241,29 @@ def score(stats: NextTokenStatistics) -> float:
     return float((stats.coverage or 0.0) * np.sum(stats.pi * known * excluded))
 
 
+def first_token_gain(stats: NextTokenStatistics) -> float:
+    """Nats per window that the first token of each context helps to predict, as the module's docstring defines it.
+
+    Only other kept contexts with the same last tokens say what the context without its first token is followed by:
+    where there are none, nothing is gained.
+    """
+    assert stats.contexts is not None, "a text is counted"
+    _, suffix, several = np.unique(stats.contexts[:, 1:], axis=0, return_inverse=True, return_counts=True)
+    suffix = suffix.ravel()
+    table = stats.counts.tocoo()
+    pair, place = np.unique(suffix[table.col] * stats.V + table.row, return_inverse=True)
+    n_c, n_cz = stats.context_counts[table.col], table.data
+    n_s = np.bincount(suffix, weights=stats.context_counts)[suffix[table.col]]
+    n_sz = np.bincount(place, weights=n_cz, minlength=pair.size)[place]
+    # A token that followed once has q = 0, and the two probabilities have a ratio all the same.
+    times = np.where(n_cz > 1, (n_cz - 1) * (n_s - 1) / np.maximum(n_sz - 1, 1), 0.0)
+    gains = n_cz * np.log((times + 1.0) / n_c) * (several[suffix[table.col]] > 1)
+    return float(gains.sum() / stats.n)
+
+
 def _other_share(stats: NextTokenStatistics) -> float:
-    merged = 0 if stats.other is None else int(stats.counts.tocsr()[[stats.other]].sum())
     total = stats.n if stats.text_counts is None else int(stats.text_counts.sum())
-    return (merged + total - stats.n) / total
+    return 1.0 - (1.0 - stats.merged_share) * stats.n / total
 
 
 def choose(text: SourceText, asked: ReportSettings, progress: AbstractProgress) -> Choice:
@@ -329,10 +363,11 @@ def best_candidate(candidates: Sequence[Candidate]) -> Candidate:
 
 def _longest_of_the_best(candidates: Sequence[Candidate]) -> Candidate:
     long_enough = [candidate for candidate in candidates if candidate.context >= SHORTEST] or list(candidates)
+    longest = max((candidate.context for candidate in long_enough if candidate.gain >= LEAST_GAIN), default=0)
+    shortest = min(candidate.context for candidate in long_enough)
+    long_enough = [candidate for candidate in long_enough if candidate.context <= max(longest, shortest)]
     best = max(candidate.score for candidate in long_enough)
-    if best == 0.0:
-        # Supports say nothing at any length: the shortest contexts cover most of the text.
-        return min(long_enough, key=lambda candidate: candidate.context)
+    # Where supports say nothing at any length, all are equal, and the longest that helps to predict is taken.
     return max(
         (candidate for candidate in long_enough if candidate.score >= NEARLY_BEST * best),
         key=lambda candidate: candidate.context,
@@ -368,14 +403,20 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: Repor
     if not others:
         return f"The context length is {tokens}, the only one that the documents allow: {facts}."
     if chosen.score == 0.0:
-        return f"The context length is {tokens}: {facts}. At no length do the supports of several tokens say anything."
+        return (
+            f"The context length is {tokens}: {facts}. At no length that was considered do the supports of several "
+            f"tokens say anything; more than {SHORTEST} tokens are taken only where the first one helps to predict."
+        )
     compared = ", ".join(
-        f"{candidate.context}: {_percent(candidate.coverage)} of the windows, score {candidate.score:.3f}"
+        f"{candidate.context}: {_percent(candidate.coverage)} of the windows, score {candidate.score:.3f}, gain of the "
+        f"first token {candidate.gain:.3f} nats"
         for candidate in sorted([chosen, *others], key=lambda candidate: candidate.context)[:4]
     )
     return (
         f"The context length is {tokens}: {facts}. It weighs how much the supports say against how much of the text is "
-        f"covered (by length, {compared}); of the lengths from {SHORTEST} tokens on with nearly the "
+        f"covered (by length, {compared}). More than {SHORTEST} tokens are taken only up to the last length at which "
+        f"the first token of a context helps to predict, by {LEAST_GAIN:g} nats per window; of the lengths from "
+        f"{SHORTEST} tokens on with nearly the "
         "best score, the longest is chosen."
     )
 

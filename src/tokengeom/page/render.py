@@ -12,6 +12,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from tokengeom.ask.named_vectors import as_cell
 from tokengeom.core.errors import missing_extra
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.figures.prepare import DARK
@@ -59,7 +60,7 @@ def render(contents: ReportContents) -> str:
     if "unseen" in names:
         scripts.append(_template_text("unseen.js"))
     return environment.get_template("page.html.j2").render(
-        title=contents.title,
+        title=as_cell(contents.title),
         sections=sections,
         bodies={section.name: _body(environment, section) for section in sections},
         style=_template_text("page.css") + _template_text("explore.css"),

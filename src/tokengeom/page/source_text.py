@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ FEWEST_SPACES = 0.02
 CODE_MARKS = frozenset("{}()[]=;_")
 MOST_MARKS, MOST_INDENTED = 0.045, 0.2
 """A text with more of these marks among its visible characters, and more indented lines, is taken for code."""
+END_MARKS, MARKERS = ".,", re.compile(r"<unk>|\[UNK\]|@[^\w\s]@")
+FEWEST_PIECES, MOST_ATTACHED, FEWEST_MARKERS = 20, 0.2, 0.001
+"""A text with at least this many pieces between white space that end in a comma or a full stop, of which at most this
+share are more than the mark, is split into tokens already; so is one with this share of `MARKERS` among its pieces."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +192,11 @@ def _beginning(pieces: Iterable[Piece]) -> tuple[list[str], bool]:
 def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
     """Name of the tokenizer that suits a text, and the reason in a sentence."""
     seen: Counter[str] = Counter()
+    pieces: Counter[str] = Counter()
     lines = indented = 0
     for document in documents:
         seen.update(document)
+        pieces.update(document.split())
         for line in filter(str.strip, document.split("\n")):
             lines, indented = lines + 1, indented + line[0].isspace()
     total = max(sum(seen.values()), 1)
@@ -216,7 +223,27 @@ def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
             f"Tokens are those of program code, in its own case, with line breaks and indentation: {marks:.0%} of the "
             f"visible characters are brackets and the like, and {indented / lines:.0%} of the lines are indented."
         )
+    if why := _split_already(pieces):
+        return "whitespace", f"Tokens are what stands between white space, in its own case: {why}."
     return "word", (
         "Tokens are lower-case words and punctuation marks, because the text separates words with white space "
         f"({spaces:.0%} of its characters)."
     )
+
+
+def _split_already(pieces: Counter[str]) -> str:
+    """Why a text counts as split into tokens already, by its pieces between white space; empty where it is not."""
+    ends = {piece: count for piece, count in pieces.items() if piece[-1] in END_MARKS}
+    marks, alone = sum(ends.values()), sum(ends.get(mark, 0) for mark in END_MARKS)
+    if marks >= FEWEST_PIECES and marks - alone <= MOST_ATTACHED * marks:
+        return (
+            f"the text is split into tokens already, since {alone:,} of {marks:,} commas and full stops before white "
+            "space have white space before them too"
+        )
+    markers = Counter({piece: count for piece, count in pieces.items() if MARKERS.fullmatch(piece)})
+    if markers.total() >= max(FEWEST_PIECES, FEWEST_MARKERS * pieces.total()):
+        return (
+            f"the text is split into tokens already, since {markers.most_common(1)[0][0]} and the like stand alone "
+            f"{markers.total():,} times"
+        )
+    return ""

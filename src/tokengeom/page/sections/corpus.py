@@ -82,12 +82,18 @@ def _rows(contents: ReportContents) -> list[tuple[str, str, str, str]]:
         ("H", f"{stats.entropy:.4f}", "entropy floor, nats", f"the lowest loss; uniform guess {uniform:.4f}"),
         ("g", f"{groups.count:,}", "support groups", "sets of contexts with the same support"),
         ("", f"{shared:,}", "contexts that share their support", f"{percent(shared / stats.m)} of all contexts"),
-        ("", percent(stats.one_hot_share), "contexts with one next token", "their label is one-hot"),
+        ("", percent(stats.one_hot_share), "contexts with a support of one token", "their label is one-hot"),
         ("", _range(stats.support_sizes), "tokens per support", f"smallest, median and largest; mean {mean}"),
     ]
-    if stats.other is not None and stats.has_counts:
-        ends = int(stats.counts.tocsr()[[stats.other]].sum()) / stats.n
-        rows.append(("", percent(ends), f"windows that end in {OTHER}", "tokens outside the vocabulary, as one token"))
+    if stats.merged_share and stats.has_counts:
+        rows.append(
+            (
+                "",
+                percent(stats.merged_share),
+                f"windows that end in {OTHER}",
+                "tokens outside the vocabulary, as one token",
+            )
+        )
     if stats.completeness is not None:
         missing = percent(stats.completeness.missing_share)
         rows.append(("", missing, "further windows outside the supports", "estimated by Good-Turing"))

@@ -359,7 +359,8 @@ def _loss_causes(contents: ReportContents, name: str) -> Explained:
     if _is_wide_enough(contents, name) and model == "ufm":
         yield "Training was too short, or its steps were too small.", MORE_STEPS, "Try a larger learning rate."
         return
-    few = "The model may have too few parameters for this many contexts, or training is stuck or too short."
+    stuck = "too short" if still_falling(contents.trained[name]) else "stuck or too short"
+    few = f"The model may have too few parameters for this many contexts, or training is {stuck}."
     yield few, MORE_STEPS, "Try a larger learning rate, or a wider or deeper model."
     if model == "linear":
         incompatible = "With fixed embeddings the data may not be compatible, or not separable."

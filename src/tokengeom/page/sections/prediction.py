@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from tokengeom.comparison.logit_numbers import FiniteLogits
-from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float, Int
 from tokengeom.figures.base import LinePanel
 from tokengeom.figures.training_curves import concepts as concepts_figure
 from tokengeom.page.formatting import listed, number, percent
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.figures import Picture, picture, supports_figure
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import NORMS
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
@@ -211,6 +212,10 @@ def concepts(page: Page) -> Section:
         "concepts": [_concept(contents, k, energy) for k in range(count)],
         "first": FIRST_CONCEPTS,
         "total": len(all_concepts),
+        "typical": (TYPICAL_TOKENS, TYPICAL_CONTEXTS),
+        "often": "how many windows it has"
+        if contents.stats.has_counts
+        else "the token's probability after the context",
         "equal": equally_strong(all_concepts.singular_values, count),
         "curves": _curves(contents, count) if count else None,
     }
@@ -235,16 +240,23 @@ def _curves(contents: ReportContents, count: int) -> Picture:
 
 def _concept(contents: ReportContents, k: int, energy: float) -> dict[str, Any]:
     stats, concept = contents.stats, contents.concepts.concept(k, typical=max(TYPICAL_TOKENS, TYPICAL_CONTEXTS))
-    sides = [
-        {
-            "tokens": [stats.vocabulary[int(z)] for z in tokens[:TYPICAL_TOKENS]],
-            "contexts": [stats.context_text(int(j)) for j in contexts[:TYPICAL_CONTEXTS]],
-        }
-        for tokens, contexts in zip(concept.tokens, concept.contexts, strict=True)
-    ]
+    sides = zip(concept.tokens, concept.contexts, strict=True)
     return {
         "number": k + 1,
         "strength": concept.importance,
         "share": concept.importance**2 / energy if energy > 0 else 0.0,
-        "sides": sides,
+        "sides": [_pairs(stats, tokens[:TYPICAL_TOKENS], contexts[:TYPICAL_CONTEXTS]) for tokens, contexts in sides],
     }
+
+
+def _pairs(stats: NextTokenStatistics, tokens: Int, contexts: Int) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Of these contexts those that some of the tokens follow, each with these tokens and how often they do."""
+    shown = "{:,}".format if stats.has_counts else percent
+    pairs = []
+    for j in contexts:
+        column = slice(stats.table.indptr[j], stats.table.indptr[j + 1])
+        followed = dict(zip(stats.table.indices[column].tolist(), stats.table.data[column].tolist(), strict=True))
+        pairs.append(
+            (stats.context_text(j), [(stats.vocabulary[z], shown(followed[z])) for z in tokens if z in followed])
+        )
+    return [pair for pair in pairs if pair[1]]

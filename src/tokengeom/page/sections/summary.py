@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from typing import Any
 
+import numpy as np
+
+from tokengeom.ask.item_search import quoted
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.target import norm_sentence
@@ -15,6 +20,7 @@ from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.figures import disagreement_picture
 from tokengeom.page.sections.fit_checks import CHECKS, ITEMS, OF_OUTCOME, agreements_of, is_finite, together_of
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 
 FAR_FROM_FLOOR = (
@@ -23,6 +29,8 @@ FAR_FROM_FLOOR = (
 )
 NO_MODEL = "No model was trained: this page shows the prediction alone."
 MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": DASH}
+MARKUP, MUCH_MARKUP = re.compile(r"[<>@]|</?[^\s<>]+>|\[UNK\]|@[^\w\s]@|&#?\w+;"), 0.1
+"""Tokens that usually belong to markup, and the share of the windows from which on they are named."""
 TICKS = tuple((20 * k, f"{k / 5:g}") for k in range(6))
 """Axis of the figure of the verdict: place in percent, and label."""
 
@@ -38,7 +46,7 @@ def summary(page: Page) -> Section:
         "ticks": TICKS,
         "confidence": [*_trainings(contents), *_confidence(contents)],
         "misfits": len(page.diagnosis.misfits),
-        "missing": list(contents.missing),
+        "missing": [*_markup(contents.stats), *contents.missing],
     }
     return Section("summary", "Summary", view)
 
@@ -50,7 +58,9 @@ def _text(contents: ReportContents) -> str:
     if seen < stats.V:
         tokens += f", out of {stats.V:,} in the model's vocabulary"
     covered = "all" if stats.coverage == 1 else percent(stats.coverage or 0.0)
-    share = "" if stats.coverage is None else f" ({covered} of the text's)"
+    ends = f"; {percent(stats.merged_share)} of them end in a token that was merged with others"
+    merged = ends if stats.merged_share else ""
+    share = "" if stats.coverage is None else f" ({covered} of the text's{merged})"
     windows = f"{count(stats.n, 'window')}{share}, " if stats.has_counts else ""
     sliding = stats.windows is not None and stats.windows.kind == "sliding"
     length = f" of {count(stats.windows.context, 'token')}" if sliding and stats.windows else ""
@@ -59,6 +69,28 @@ def _text(contents: ReportContents) -> str:
         "the probabilities of the next tokens and the loss that a model has reached, theory predicts the directions of "
         "its context and token embeddings; in the limit of training, from which tokens may follow which contexts alone."
     )
+
+
+def _markup(stats: NextTokenStatistics) -> list[str]:
+    """A warning where tokens that usually belong to markup take part in many windows; the tokens of code are not."""
+    contexts, tokenizer = stats.contexts, stats.tokenizer
+    if contexts is None or tokenizer is None or tokenizer.kind == "code" or not stats.has_counts:
+        return []
+    known = {int(one): tokenizer.token(int(one)).strip() for one in np.unique(contexts) if 0 <= one < tokenizer.size}
+    inside = {one: name for one, name in known.items() if MARKUP.fullmatch(name)}
+    after = np.array([bool(MARKUP.fullmatch(token.strip())) for token in stats.vocabulary])
+    table, before = stats.counts.tocsr(), np.isin(contexts, list(inside)).any(axis=1)
+    share = 1.0 - int(table[np.flatnonzero(~after)][:, np.flatnonzero(~before)].sum()) / stats.n
+    if share < MUCH_MARKUP:
+        return []
+    often = Counter({stats.vocabulary[z].strip(): int(table[[z]].sum()) for z in np.flatnonzero(after)})
+    often.update({name: int(stats.context_counts[(contexts == one).any(axis=1)].sum()) for one, name in inside.items()})
+    most = listed(quoted(name) for name, _ in often.most_common(3))
+    parts = " or, where it was split into parts, count with --tokenizer whitespace" if tokenizer.kind == "word" else ""
+    return [
+        f"{percent(share)} of the windows have a token that usually belongs to markup (most often {most}): much of "
+        f"this page is about markup. To see the language alone, remove it from the text{parts}."
+    ]
 
 
 def _answer(page: Page, name: str) -> dict[str, Any]:

@@ -40,9 +40,12 @@ def unseen(page: Page) -> Section | None:
 
 def _cut(known: UnseenContexts) -> str:
     cut = known.cut
-    merged = 0.0 if cut.other is None else float(cut.table.tocsr()[[cut.other]].sum()) / cut.n
     share = "all" if cut.coverage == 1 else "an unknown share" if cut.coverage is None else percent(cut.coverage)
-    end = f"; {percent(merged)} of these windows end in the token that stands for all others" if merged else ""
+    end = (
+        f"; {percent(cut.merged_share)} of these windows end in the token that stands for all others"
+        if cut.merged_share
+        else ""
+    )
     return (
         f"This section has its own cut of the text: {count(cut.m, 'context')} and {count(cut.V, 'next token')}, with "
         f"{share} of the text's windows{end}."

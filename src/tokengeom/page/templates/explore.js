@@ -485,7 +485,6 @@
 
   // ---- saving ------------------------------------------------------------------------------------------------------
   const number = (x) => (x === null || x === undefined || !Number.isFinite(x) ? "" : String(+x.toPrecision(7)));
-  const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   function selectedRows() {
     const { kind, item } = state.selected,
       lists = ["predicted", "measured"].map((side) => panel.nearest(kind, item, now(), side));
@@ -560,7 +559,7 @@
           : [visibleRows(), "explore-places.csv"],
       link = document.createElement("a");
     link.href = URL.createObjectURL(
-      new Blob([rows.map((row) => row.map(cell).join(",")).join("\r\n")], { type: "text/csv" }),
+      new Blob([rows.map((row) => row.map(csvCell).join(",")).join("\r\n")], { type: "text/csv" }),
     );
     link.download = name;
     link.click();
