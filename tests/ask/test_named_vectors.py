@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengeom import NextTokenStatistics
-from tokengeom.ask.named_vectors import EMPTY, SPACE, NamedVectors, numbered, one_line, one_word
+from tokengeom.ask.named_vectors import EMPTY, SPACE, NamedVectors, as_cell, numbered, one_line, one_word
 from tokengeom.core.errors import InputError
 
 COUNTS = np.array([[3, 1, 0], [2, 0, 4], [0, 5, 1], [1, 0, 0]])
@@ -28,6 +28,25 @@ def read_back(written: str) -> str:
         return ""
     one = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
     return one.sub(lambda found: chr(int(found[1], 16)) if found[1] else "\\", written)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("=1+1", "\\u003d1+1"),
+        ("+x", "\\u002bx"),
+        ("-x", "\\u002dx"),
+        ("@x", "\\u0040x"),
+        ("\t=x", "\\u0009=x"),
+        ("\r=x", "\\u000d=x"),
+        ("a\u202eb\u2066c\u200f", "a\\u202eb\\u2066c\\u200f"),
+        ("-", "-"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_no_cell_is_a_formula_or_changes_the_writing_direction(name: str, cell: str) -> None:
+    assert as_cell(one_line(name)) == cell
+    assert read_back(cell) == name
 
 
 @given(st.lists(st.text(st.characters(), max_size=6), max_size=6))

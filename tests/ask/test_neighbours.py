@@ -9,6 +9,7 @@ import pytest
 
 from feature_cases import random_counts
 from html_reader import read
+from tokengeom.ask import neighbours as neighbours_module
 from tokengeom.ask.explain import PlainFactors
 from tokengeom.ask.item_search import Item
 from tokengeom.ask.named_vectors import Items
@@ -155,3 +156,43 @@ def test_wrong_questions_are_refused() -> None:
         PlainFactors(given).neighbours("t05")
     with pytest.raises(InputError, match="W and H have 13 tokens"):
         PlainFactors((given.W[1:], given.H)).neighbours("t05", stats=stats)
+
+
+@pytest.mark.parametrize("items", ["tokens", "contexts"])
+@pytest.mark.parametrize("at_once", [1, 100, 10**6])
+def test_similar_pairs_are_those_of_the_full_matrix_with_different_supports(
+    items: Items, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours_module, "COSINES_AT_ONCE", at_once)
+    counts = statistics().counts.toarray()
+    counts[:, 7], counts[5] = counts[:, 4], counts[1]
+    names = [[f"{one}{i:02d}" for i in range(size)] for one, size in (("c", M), ("t", V))]
+    stats, given = NextTokenStatistics.from_counts(counts, *names), factors()
+    # Two contexts, and two tokens, with the same support in the same direction.
+    given.H[:, 7], given.W[5] = given.H[:, 4], given.W[1]
+    matrix, listed = all_cosines(stats, given, items)
+    supports = counts > 0 if items == "tokens" else (counts > 0).T
+    same = [(i, j) for i in listed for j in listed if i < j and (supports[i] == supports[j]).all()]
+    pairs = [(i, j) for i in listed for j in listed if i < j and (i, j) not in same]
+    expected = sorted(pairs, key=lambda pair: -matrix[pair])[:9]
+    found = PlainFactors(given).pairs(9, items, stats)
+    own = names[1 if items == "tokens" else 0]
+    assert [(row.first, row.second) for row in found.rows] == [(own[i], own[j]) for i, j in expected]
+    assert [row.cosine for row in found.rows] == pytest.approx([matrix[pair] for pair in expected], abs=1e-8)
+    assert [row.shared for row in found.rows] == [int((supports[i] & supports[j]).sum()) for i, j in expected]
+    assert [row.second_size for row in found.rows] == [int(supports[j].sum()) for _, j in expected]
+    assert (found.total, found.same_support) == (len(pairs), len(same))
+    assert same
+
+
+def test_of_equally_similar_pairs_the_frequent_ones_come_first_and_all_are_given_where_k_is_large() -> None:
+    stats = NextTokenStatistics.from_counts([[1, 50, 90, 2], [1, 0, 10, 0], [0, 8, 0, 1], [3, 1, 1, 0]])
+    given = PlainFactors((np.eye(4, 2), np.ones((2, 4))))
+    rows = given.pairs(100, "contexts", stats).rows
+    assert (rows[0].first, rows[0].second) == ("context 1", "context 2")
+    # Contexts 0 and 2 have the same support.
+    assert len(rows) == 5
+    assert PlainFactors((np.eye(4, 2), np.zeros((2, 4)))).pairs(5, "contexts", stats).rows == ()
+    for wrong in ({"k": 0}, {"items": "words"}):
+        with pytest.raises(InputError, match="Pairs are of tokens or contexts"):
+            given.pairs(**{"stats": stats, **wrong})  # type: ignore[arg-type]

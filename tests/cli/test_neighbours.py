@@ -105,6 +105,23 @@ def test_statistics_can_lie_elsewhere(work: Path, capsys: pytest.CaptureFixture[
     assert at.code == 0, at.err
 
 
+def test_the_most_similar_pairs_are_listed(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = say(capsys, "neighbours", work / "prediction", "--pairs", "-k", 3)
+    assert done.code == 0
+    assert "Most similar contexts with different supports" in done.out
+    for items in ("contexts", "tokens"):
+        given = ("neighbours", work / "prediction", "--pairs", "-k", 3, "--items", items, "--json")
+        rows = json.loads(say(capsys, *given).out)["rows"]
+        assert len(rows) == 3
+        assert rows[0]["cosine"] >= rows[2]["cosine"]
+        nearest = say(capsys, "neighbours", work / "prediction", rows[0]["first"], "--items", items, "--json").out
+        known = {row["name"]: row["cosine"] for row in json.loads(nearest)["neighbours"]}
+        assert known[rows[0]["second"]] == pytest.approx(rows[0]["cosine"], abs=1e-8)
+    refused = say(capsys, "neighbours", work / "prediction", "cat", "--pairs")
+    assert refused.code != 0
+    assert "leave out TEXT, or --pairs" in refused.err
+
+
 def test_a_trained_model_has_neighbours_on_its_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save(build("llama"), tmp_path / "model")
     (tmp_path / "text.txt").write_text("\n".join(sentences()))

@@ -23,7 +23,7 @@ from tokengeom.ask.item_report import (
 )
 from tokengeom.ask.item_search import Item, find_item, names_of
 from tokengeom.ask.named_vectors import Items, NamedVectors, frequency_of
-from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, members, overlaps, same_support
+from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, SimilarPairs, members, overlaps, same_support
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp
@@ -102,6 +102,10 @@ class AnswersQuestions:
         named = self._named_by(stats)
         nearest = EmbeddedItems(self, named).nearest(find_item(named, text, items), k, other_supports=other_supports)
         return replace(nearest, source=self._source)
+
+    def pairs(self, k: int = 10, items: Items = "contexts", stats: NextTokenStatistics | None = None) -> SimilarPairs:
+        """The most similar pairs of contexts, or of tokens, among those with different supports."""
+        return replace(EmbeddedItems(self, self._named_by(stats)).pairs(items, k), source=self._source)
 
     def explain(
         self,
@@ -192,8 +196,7 @@ def _explain(
     return ItemReport(
         item,
         asked._source,
-        float(frequency_of(stats, item.items)[item.index]),
-        _count(stats, item),
+        *_share_and_count(stats, item),
         _support(stats, item),
         _group(embedded, item, same),
         _companions(stats, item, shared, k),
@@ -229,12 +232,15 @@ def measured_by_name(given: object) -> dict[str, Any]:
     return runs
 
 
-def _count(stats: NextTokenStatistics, item: Item) -> int | None:
+def _share_and_count(stats: NextTokenStatistics, item: Item) -> tuple[float, int | None]:
+    """Share of the text's windows with the item, and their number where counted."""
     if not stats.has_counts:
-        return None
+        return float(frequency_of(stats, item.items)[item.index]), None
     if item.items == "contexts":
-        return int(stats.context_counts[item.index])
-    return int(np.rint(np.asarray(stats.P @ stats.context_counts)[item.index]))
+        count = int((stats.context_counts if stats.text_counts is None else stats.text_counts)[item.index])
+    else:
+        count = int(stats.counts.data[stats.counts.indices == item.index].sum())
+    return count / stats.text_windows, count
 
 
 def _support(stats: NextTokenStatistics, item: Item) -> Support:
@@ -245,11 +251,13 @@ def _support(stats: NextTokenStatistics, item: Item) -> Support:
     else:
         share, left_out = stats.P.data[stats.P.indices == item.index], 0.0
         contexts, weight = inside, share * stats.pi[inside]
+    in_text = share * (1 - stats.left_out[contexts])
+    merged = float(in_text[inside == stats.other].sum()) if item.items == "contexts" else 0.0
     windows = np.rint(share * stats.context_counts[contexts]).astype(np.int64) if stats.has_counts else None
     names = names_of(stats, SHARED[item.items])
     order = np.argsort(-weight, kind="stable")[:MOST_LISTED]
-    rows = (Follows(names[inside[i]], None if windows is None else int(windows[i]), float(share[i])) for i in order)
-    return Support(int(inside.size), tuple(rows), left_out)
+    rows = (Follows(names[inside[i]], None if windows is None else int(windows[i]), float(in_text[i])) for i in order)
+    return Support(int(inside.size), tuple(rows), left_out, merged)
 
 
 def _column(stats: NextTokenStatistics, j: int) -> Float:

@@ -33,7 +33,7 @@ class Follows:
     """A token that follows the context, or a context that the token follows.
 
     ``count``, ``share``
-        How often, where counted, and the probability of the token after the context.
+        How often, where counted, and as a share of all windows of the context in the text.
     """
 
     name: str
@@ -47,11 +47,14 @@ class Support:
 
     ``left_out``
         Share of the context's windows in the text that cuts left out.
+    ``merged``
+        Share of them that end in the token that stands for merged ones.
     """
 
     size: int
     rows: tuple[Follows, ...]
     left_out: float = 0.0
+    merged: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,8 @@ class ItemReport:
     ``item``, ``source``
         What was asked for, and what its geometry is: a prediction, a run, a model.
     ``share``, ``count``
-        Share of the windows with this context or next token, and their number where counted.
+        Share of the text's windows that have this context, or that have a context that is kept and this next token;
+        and their number where counted.
     ``support``, ``group``
         What follows the context, or what the token follows; and items with exactly the same support.
     ``companions``
@@ -274,8 +278,9 @@ class ItemReport:
         """Sentences on the text: how frequent the item is, its support and its support group."""
         often = "" if self.count is None else f" ({_number(self.count, 'window')})"
         sentences = [self.item.note] if self.item.note else []
-        begins = "begins" if self.item.items == "contexts" else "ends"
-        sentences.append(f"It {begins} {self.share:.3%} of the windows that were counted{often}.")
+        windows = "all windows" if self.count is None else "the text's windows"
+        begins, kept = ("begins", "") if self.item.items == "contexts" else ("ends", ", after the contexts kept")
+        sentences.append(f"It {begins} {self.share:.3%} of {windows}{kept}{often}.")
         size, left_out = self.support.size, self.support.left_out
         if self.item.items == "contexts":
             cut = f"; cuts left out {left_out:.1%} of its windows" if left_out > 0 else ""
@@ -296,6 +301,9 @@ class ItemReport:
     def _group_sentence(self) -> str:
         what, group = self.item.items, self.group
         alike = "the same next tokens" if what == "contexts" else "exactly the same contexts"
+        if self.support.merged:
+            # The merged token may stand for different ones after different contexts.
+            alike = "the same support, in which one token stands for all merged ones"
         if group.size == 1:
             return f"No other {self.item.kind} has {alike}."
         verb = "has" if group.size == 2 else "have"

@@ -23,6 +23,9 @@ others. These two forms of a name can be read back without loss:
     The same, and a space becomes ``▁`` (U+2581, as SentencePiece writes it), and ``▁`` itself and every other white
     space ``\uXXXX``.
 
+In ``tokens_metadata.tsv``, which spreadsheets open, a first ``=``, ``+``, ``-`` or ``@`` that is followed by more, and
+controls of the writing direction, are ``\uXXXX`` too (`as_cell`), so that no cell is a formula.
+
 `numbered` makes equal names different: the second is followed by ``\#2``, the third by ``\#3``.
 """
 
@@ -57,6 +60,8 @@ SUPPORT_COLUMN: dict[Items, str] = {"tokens": "contexts", "contexts": "support_s
 """What `NamedVectors.supports` counts: contexts that a token follows, and tokens that follow a context."""
 _CONTROL = "\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 _NOT_IN_LINE = re.compile(f"[{_CONTROL}]")
+_NOT_IN_CELL = re.compile(r"^[=+\-@](?=.)|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""A beginning that makes a formula of what follows it, and controls of the writing direction."""
 _NOT_IN_WORD = re.compile(f"[{_CONTROL}{SPACE} \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 
@@ -184,9 +189,14 @@ def numbered(names: Iterable[str]) -> list[str]:
     return different
 
 
+def as_cell(line: str) -> str:
+    """A name in one line as a cell that no spreadsheet computes and no display reverses."""
+    return _NOT_IN_CELL.sub(_escaped, line)
+
+
 def _write_projector(folder: Path, table: NamedVectors, bias: Float | None) -> None:
     columns = table.columns()
-    names = list(map(one_line, table.names))
+    names = [as_cell(one_line(name)) for name in table.names]
     lines = ["\t".join(["name", *columns])] if columns else []
     values = [column.tolist() for column in columns.values()]
     lines += ["\t".join([name, *map(str, rest)]) for name, *rest in zip(names, *values, strict=True)]

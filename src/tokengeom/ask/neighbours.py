@@ -1,4 +1,4 @@
-"""`Neighbours`: the tokens or contexts that are nearest to one, with cosines and the supports that they share.
+"""`Neighbours` of a token or context, and `SimilarPairs` of all, with cosines and the supports that they share.
 
 ``cos(x, y) = <x, y> / (||x|| ||y||)``
 
@@ -7,15 +7,16 @@ where
            everywhere in a comparison; tokens that follow none are not listed
 
 Two contexts share the tokens that may follow both, two tokens the contexts that both may follow. One product of a
-matrix and a vector is made per question, never a matrix of all cosines.
+matrix and a vector is made per question; pairs are compared in blocks. There is never a matrix of all cosines.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from tokengeom.ask.item_search import Item, names_of, quoted, shown
 from tokengeom.ask.named_vectors import Items, frequency_of, require_same_items, support_sizes
@@ -24,6 +25,7 @@ from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, seen_tokens
 from tokengeom.core.settings import whole_number
 from tokengeom.results.contract import data_frame, html_table
+from tokengeom.statistics.supports import group_supports
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,6 +36,8 @@ NO_DIRECTION = 1e-9
 """Vectors shorter than this share of the longest are rounding."""
 SAME_COSINE = 9
 """Decimals to which cosines are compared: beyond them the order would be that of rounding errors."""
+COSINES_AT_ONCE = 4_000_000
+"""Cosines in one block of pairs: 32 MB."""
 SHARED: dict[Items, Items] = {"tokens": "contexts", "contexts": "tokens"}
 """What two items share."""
 
@@ -136,6 +140,82 @@ class Neighbours:
         return html_table(self.title, self.table(), sentences, columns)
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two tokens or two contexts.
+
+    ``shared``, ``first_size``, ``second_size``
+        How many supports or next tokens the two share, and how many each has.
+    """
+
+    first: str
+    second: str
+    cosine: float
+    shared: int
+    first_size: int
+    second_size: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimilarPairs:
+    """The pairs of tokens or of contexts with the largest cosines, among those with different supports.
+
+    ``rows``
+        The pairs, most similar first; of equal cosines first the pair whose rarer item is more frequent.
+    ``total``, ``same_support``
+        Number of pairs that were compared, and of those that were left out because their supports are the same.
+    ``source``
+        Which geometry was asked, after a comma.
+    """
+
+    items: Items
+    rows: tuple[Pair, ...]
+    total: int
+    same_support: int
+    source: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The pairs as plain data."""
+        return asdict(self)
+
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per pair."""
+        return data_frame([asdict(row) for row in self.rows])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Headings of the table."""
+        return f"{self.items[:-1]}", f"and {self.items[:-1]}", "cosine", "shared", "of", "and of"
+
+    @property
+    def title(self) -> str:
+        """What is listed."""
+        return f"Most similar {self.items} with different supports" + (f", {self.source}" if self.source else "")
+
+    @property
+    def caption(self) -> str:
+        """What was compared, and what the numbers mean."""
+        what = "tokens that may follow both" if self.items == "contexts" else "contexts that both may follow"
+        left_out = f"; {self.same_support:,} pairs with the same support are left out" if self.same_support else ""
+        return f"Of {self.total:,} pairs{left_out}. Shared: {what}. Of, and of: those of the first and of the second."
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Names, cosine, and supports, as text."""
+        return [
+            (shown(row.first), shown(row.second), f"{row.cosine:.3f}", *map(str, astuple(row)[3:])) for row in self.rows
+        ]
+
+    def summary(self) -> str:
+        """One line per pair."""
+        lines = [f"{row[2]:>6}  {row[0]} | {row[1]} (shared {row[3]} of {row[4]} and {row[5]})" for row in self.table()]
+        return "\n".join([f"{self.title}:", *lines, self.caption])
+
+    __repr__ = summary
+
+    def _repr_html_(self) -> str:
+        return html_table(self.title, self.table(), [self.caption], self.columns)
+
+
 class EmbeddedItems:
     """The tokens and contexts of statistics with their embeddings: cosines, and the nearest ones.
 
@@ -201,6 +281,47 @@ class EmbeddedItems:
         names = names_of(self.stats, item.items)
         rows = (Neighbour(names[i], int(i), float(cosine[i]), int(shared[i]), int(sizes[i])) for i in order)
         return Neighbours(item, tuple(rows), total, own, notes)
+
+    def pairs(self, items: Items, k: int = 10) -> SimilarPairs:
+        """The k pairs with the largest cosines, among those with different supports."""
+        if items not in SHARED or whole_number("k", k) < 1:
+            raise InputError(f"Pairs are of tokens or contexts, and at least 1; got items={items!r} and k={k!r}.")
+        rows, norms = self._with_norms(items)
+        sizes = support_sizes(self.stats, items)
+        listed = np.flatnonzero((norms > 0) & (sizes > 0))
+        if listed.size < 2:
+            return SimilarPairs(items, (), 0, 0)
+        S = sparse.csc_array((self.stats.S if items == "contexts" else self.stats.S.T).tocsc()[:, listed])
+        S.sort_indices()
+        groups = group_supports(S)
+        unit, frequency = rows[listed] / norms[listed, None], frequency_of(self.stats, items)[listed]
+        # Value, frequency of the rarer item, and both items of the best pairs so far.
+        best = np.empty((4, 0))
+        step = max(1, COSINES_AT_ONCE // max(listed.size, 1))
+        for begin in range(0, listed.size, step):
+            value = np.round(unit[begin : begin + step] @ unit[begin:].T, SAME_COSINE)
+            label = groups.label[begin:]
+            value[(label[: len(value), None] == label) | np.tri(*value.shape, dtype=np.bool_)] = -np.inf
+            least = np.partition(value, value.size - k, axis=None)[-k] if value.size > k else -np.inf
+            i, j = (one + begin for one in np.nonzero((value >= least) & (value > -np.inf)))
+            found = np.array([value[i - begin, j - begin], np.minimum(frequency[i], frequency[j]), i, j])
+            best = np.concatenate((best, found), axis=1)
+            best = best[:, np.lexsort((best[3], best[2], -best[1], -best[0]))[:k]]
+        names, chosen = names_of(self.stats, items), listed[best[2:].astype(np.int64)].T
+        own = [[members(self.stats, Item(items, int(index), "")) for index in pair] for pair in chosen]
+        found_pairs = (
+            Pair(
+                names[a],
+                names[b],
+                min(float(cosine), 1.0),
+                np.intersect1d(both[0], both[1]).size,
+                int(sizes[a]),
+                int(sizes[b]),
+            )
+            for (a, b), both, cosine in zip(chosen, own, best[0], strict=True)
+        )
+        same = int((groups.multiplicity * (groups.multiplicity - 1) // 2).sum())
+        return SimilarPairs(items, tuple(found_pairs), listed.size * (listed.size - 1) // 2 - same, same)
 
     def _notes(self, item: Item, size: int) -> tuple[str, ...]:
         notes = [item.note] if item.note else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 from tokengeom.ask.explain import AnswersQuestions, Observed, PlainFactors, measured_by_name
 from tokengeom.ask.item_report import ItemReport
 from tokengeom.ask.named_vectors import WRITERS, Format, Items, NamedVectors, projector_config
-from tokengeom.ask.neighbours import Neighbours
+from tokengeom.ask.neighbours import Neighbours, SimilarPairs
 from tokengeom.ask.place import Placed
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.inputs import is_model, run_of
@@ -118,6 +118,21 @@ def neighbours(
     chosen = make(AskSettings, settings, "neighbours")
     asked, known = _asked(result, stats, chosen, tokenizer, progress or SilentProgress())
     return asked.neighbours(text, chosen.k, chosen.items, known, other_supports=chosen.other_supports)
+
+
+@takes(AskSettings)
+def similar_pairs(
+    result: Asked,
+    *,
+    stats: Statistics = None,
+    tokenizer: object = None,
+    progress: AbstractProgress | None = None,
+    **settings: Unpack[AskKeywords],
+) -> SimilarPairs:
+    """The most similar pairs of contexts, or of tokens, among those with different supports; as in `neighbours`."""
+    chosen = make(AskSettings, settings, "neighbours")
+    asked, known = _asked(result, stats, chosen, tokenizer, progress or SilentProgress())
+    return asked.pairs(chosen.k, chosen.items or "contexts", known)
 
 
 @takes(AskSettings)

@@ -1,4 +1,4 @@
-"""``tokengeom neighbours``: the tokens or contexts that are nearest to one."""
+"""``tokengeom neighbours``: the tokens or contexts that are nearest to one, and the most similar pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.ask.neighbours import Neighbours
+    from tokengeom.ask.neighbours import Neighbours, SimilarPairs
     from tokengeom.comparison.model_states import ModelStates
     from tokengeom.models.language_model import ModuleModel
     from tokengeom.statistics.next_token import NextTokenStatistics
@@ -87,6 +87,15 @@ def neighbours_command(
     result: Result = None,
     item: Item = None,
     *,
+    pairs: Annotated[
+        bool | None,
+        typer.Option(
+            "--pairs",
+            help="Instead of TEXT: the most similar pairs of contexts (with --items tokens: of tokens) that have "
+            "different supports.",
+            show_default=False,
+        ),
+    ] = None,
     stats: Stats = None,
     settings: AskSettings,
     model: Model = None,
@@ -101,12 +110,17 @@ def neighbours_command(
     * `tokengeom neighbours prediction king`
     * `tokengeom neighbours prediction "once upon a" --items contexts -k 5`
     * `tokengeom neighbours prediction king --loss-gap 0.01 --norm gamma2`
+    * `tokengeom neighbours prediction --pairs -k 20`
     * `tokengeom neighbours run king --stats stats --json`
     * `tokengeom neighbours --model stories260K --text stories.txt king`
     """
-    from tokengeom.ask.verbs import neighbours
+    from tokengeom.ask.verbs import neighbours, similar_pairs
 
-    name = required_item("neighbours", result, item, stats, model, text)
+    if pairs and (item if model is None else result) is not None:
+        raise InputError("--pairs lists the most similar pairs of all: leave out TEXT, or --pairs.")
+    # Where pairs are asked for, any name stands for the one that is not needed.
+    whole = (result or "", item) if model is not None and pairs else (result, "" if pairs else item)
+    name = required_item("neighbours", *whole, stats, model, text)
     asked: Asked
     named: Path | NextTokenStatistics | None
     with progress_shown() as progress:
@@ -114,8 +128,15 @@ def neighbours_command(
             asked, named = str(result), stats
         else:
             asked, named = _model_on_text(model, text or (), trained, reading, progress)
-        nearest = neighbours(asked, name, stats=named, progress=progress, **keywords(settings))
-    print_result(nearest.to_dict(), lambda console: print_neighbours(console, nearest))
+        chosen = keywords(settings)
+        if pairs:
+            found = similar_pairs(asked, stats=named, progress=progress, **chosen)
+        else:
+            nearest = neighbours(asked, name, stats=named, progress=progress, **chosen)
+    if pairs:
+        print_result(found.to_dict(), lambda console: _print_pairs(console, found))
+    else:
+        print_result(nearest.to_dict(), lambda console: print_neighbours(console, nearest))
 
 
 def required_item(
@@ -178,6 +199,11 @@ def print_neighbours(console: TerminalConsole, nearest: Neighbours) -> None:
     print_table(console, nearest.title, (kind, "cosine", "shared", "of"), nearest.table())
     for sentence in (nearest.caption, *nearest.notes):
         console.print(sentence)
+
+
+def _print_pairs(console: TerminalConsole, found: SimilarPairs) -> None:
+    print_table(console, found.title, found.columns, found.table(), names=2)
+    console.print(found.caption)
 
 
 def print_table(

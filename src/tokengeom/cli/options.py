@@ -109,8 +109,8 @@ def keywords(*settings: object) -> dict[str, Any]:
 
 
 def corpus_of(names: Sequence[str]) -> list[str | Path]:
-    """Paths, and addresses as they are, as `tokengeom.count` takes them."""
-    return [name if "://" in name else Path(name) for name in names]
+    """Paths, and addresses of a cluster as they are, as `tokengeom.count` takes them."""
+    return [name if "://" in name and not name.startswith("http") else Path(name) for name in names]
 
 
 def starting_with(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
