@@ -2,17 +2,92 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from scipy.sparse import csc_array
+from scipy.sparse import coo_array, csc_array
 
-from tokengeom import NextTokenStatistics, predict
+from tokengeom import NextTokenStatistics, compare, count, predict
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.factors import check_duplicates, check_embeddings
-from tokengeom.core.settings import check_seed, check_tolerance, whole_number
+from tokengeom.core.factors import Factors, check_duplicates, check_embeddings
+from tokengeom.core.settings import check_seed, check_tolerance, make, whole_number
 from tokengeom.results.folders import is_plain_name
+from tokengeom.training.settings import TrainingSettings
 
 H = np.arange(1.0, 13.0).reshape(4, 3)
+
+
+def wrong(**settings: Any) -> Any:
+    """Settings that a type checker would refuse."""
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (np.ma.masked_array(H, H > 11), "must not be masked; 1 of 12 are"),
+        (H + 1j, "must be real"),
+        (csc_array(H + 0j), "must be real"),
+    ],
+)
+def test_masks_and_imaginary_parts_are_refused_wherever_arrays_enter(given: Any, says: str) -> None:
+    other = np.ones((3, 2))
+    for made in (
+        lambda: NextTokenStatistics.from_counts(given),
+        lambda: NextTokenStatistics.from_probabilities(given),
+        lambda: check_embeddings(given, 3),
+        lambda: Factors.of((given, other)),
+        lambda: Factors.of((other.T, given.T)),
+    ):
+        with pytest.raises(InputError, match=says):
+            made()
+    with pytest.raises(InputError, match=says):
+        NextTokenStatistics.from_probabilities(np.ones((1, 12)), given.reshape(-1))
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [[2**62, 2**62], [2**62, 1]],
+        [[2.0**64]],
+        coo_array((np.full(4, 2**62), (np.zeros(4, int), np.zeros(4, int))), shape=(1, 1)),
+    ],
+)
+def test_counts_whose_sum_is_too_large_are_refused(counts: Any) -> None:
+    with pytest.raises(InputError, match=r"at most 2\*\*62"):
+        NextTokenStatistics.from_counts(counts)
+    assert NextTokenStatistics.from_counts([[2**61], [2**60]]).n == 2**61 + 2**60
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda stats: predict(stats, **wrong(seed="a")), "seed must be a whole number; got 'a'. Its default is 0"),
+        (lambda stats: predict(stats, **wrong(tolerance=np.True_)), "tolerance must be a number or None"),
+        (lambda stats: predict(stats, loss_gap=True), "loss gap must lie .* got True"),
+        (lambda _: count(["a b a"], **wrong(support=None)), "support must be text; got None"),
+        (lambda _: count(["a b a"], **wrong(temp=5)), "temp must be text or a path or None; got 5"),
+        (lambda _: count(["a b a"], context=True), "context must be a whole number; got True"),
+        (
+            lambda stats: compare(predict(stats), (np.eye(2), np.eye(2)), **wrong(at="x")),
+            "at must be a prediction .* got str",
+        ),
+        (lambda _: NextTokenStatistics.from_counts(None), "one column per context; got NoneType .* call tg.count"),
+        (lambda stats: stats.next_tokens("zebra"), "No context of these statistics is 'zebra'"),
+        (lambda stats: stats.next_tokens(2), "a number from 0 to 1; got 2"),
+    ],
+)
+def test_values_of_another_type_are_refused_in_words(call: Any, says: str) -> None:
+    stats = NextTokenStatistics.from_counts([[1, 1], [0, 1]], ["once upon", "a time"], ["x", "y"])
+    with pytest.raises(InputError, match=says):
+        call(stats)
+    assert stats.next_tokens("once upon") == stats.next_tokens(0) == [("x", 1.0)]
+
+
+def test_initials_of_a_setting_suggest_it() -> None:
+    with pytest.raises(InputError, match="Did you mean 'learning_rate'"):
+        make(TrainingSettings, {"lr": 0.1}, "train")
 
 
 def test_embeddings_become_a_float_array() -> None:

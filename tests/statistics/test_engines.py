@@ -104,9 +104,27 @@ def test_a_temporary_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None
     assert not folder.exists()
 
 
-def test_errors_of_duckdb_say_what_to_do(tmp_path: Path) -> None:
-    with open_engine(tmp_path) as engine, pytest.raises(CorpusError, match="need --engine spark"):
-        engine.read(["hdfs://nowhere/a.parquet"])
+@pytest.mark.parametrize("address", ["hdfs://nowhere/a.parquet", "s3://b/a.parquet", "https://b.invalid/page"])
+def test_no_engine_downloads_anything(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a file nor an extension of DuckDB, which is native code."""
+    with open_engine(tmp_path) as engine:
+        assert isinstance(engine, DuckDBEngine)
+        with pytest.raises(CorpusError, match=r"must be local; .*Only Parquet files .*--engine spark"):
+            engine.read([address])
+        with pytest.raises(duckdb.Error, match=r"(?s)install|load") as refused:
+            engine._connection.execute(f"SELECT * FROM read_parquet('https://{'x' * 9}.invalid/a.parquet')")
+        assert "download" not in str(refused.value).lower()
+    for verb in ("count", "report"):
+        done = say(capsys, verb, address)
+        assert_one_paragraph(done)
+        assert "local" in done.err or "on this machine" in done.err
+
+
+def test_nothing_is_saved_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="must be local; got the address 's3:/bucket'"):
+        count([[0, 1]], context=1).save("s3://bucket/stats")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

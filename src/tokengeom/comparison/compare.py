@@ -63,6 +63,7 @@ from tokengeom.comparison.target import (
     feature_limitations,
     flat_names,
     loss_limitations,
+    loss_predictions,
     norm_of,
     norm_sentence,
     predictions_at,
@@ -157,7 +158,7 @@ def compare(
         for observed in runs:
             require_same_statistics("statistics of the runs", theirs.hash, "run", hash_of(observed))
         expected, runs = on_shared_tokens(mine, runs, theirs, shown)
-    given = () if at is None else (at,) if isinstance(at, LossPrediction) else tuple(at)
+    given = loss_predictions(at)
     origin = None
     if shared_tokens is None:
         named = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
@@ -340,6 +341,7 @@ def _circumstances(inputs: Inputs, target: Target) -> Circumstances:
         V=inputs.size[0],
         one_hot=limit is not None and bool(np.all(np.diff(limit.P.indptr) == 1)),
         coverage=getattr(inputs.prediction, "coverage", None),
+        merged=0.0 if inputs.stats is None else inputs.stats.merged_share,
         large_groups=_large_groups(inputs),
         frequency_gap=None if limit is None else frequency_gap(limit),
         uniform_gap=None if limit is None else limit.largest_gap,

@@ -70,6 +70,7 @@ from tokengeom.comparison.target import (
     LIMIT,
     PROXY,
     ExplanationInfo,
+    loss_predictions,
     norms_at_loss,
     optimizer_of,
     too_large,
@@ -185,7 +186,7 @@ def _predictions(
 ) -> tuple[FeaturePrediction | ProxyPrediction | None, list[LossPrediction]]:
     """The prediction in the limit, and those at the loss, one per norm."""
     prediction: object = load(given) if isinstance(given, str | Path) else given
-    losses = [at] if isinstance(at, LossPrediction) else list(at)
+    losses = list(loss_predictions(at))
     if isinstance(prediction, LossPrediction):
         losses, prediction = [prediction, *losses], None
     if prediction is not None and not isinstance(prediction, FeaturePrediction | ProxyPrediction):

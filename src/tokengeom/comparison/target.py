@@ -247,6 +247,18 @@ def loss_path(prediction: FeaturePrediction, norm: str, tolerance: float) -> Los
     return LossPath(known.P, known.pi, entropy=known.entropy, statistics_hash=known.statistics_hash, settings=settings)
 
 
+def loss_predictions(at: object) -> tuple[LossPrediction, ...]:
+    """The predictions at a loss that a user gave: None, one or several."""
+    given = () if at is None else tuple(at) if isinstance(at, Iterable) and not isinstance(at, str) else (at,)
+    for item in given:
+        if not isinstance(item, LossPrediction):
+            raise ProblemError(
+                "at must be a prediction at a loss or a list of them, from predict(stats, loss_gap=...); got "
+                f"{type(item).__name__}. To give only the loss gap of the run, pass loss_gap."
+            )
+    return given
+
+
 def proven(at: Iterable[LossPrediction], within: float) -> tuple[tuple[LossPrediction, ...], list[str]]:
     """Predictions that are proven well enough to be compared with, and a sentence for each of the others."""
     kept, notes = [], []

@@ -74,7 +74,9 @@ class Circumstances:
     ``one_hot``
         Whether every context has one next token.
     ``coverage``
-        Share of the text's windows that the contexts stand for; None where not known.
+        Share of the text's windows that are kept; None where not known.
+    ``merged``
+        Share of the windows kept that end in the token that stands for merged ones.
     ``frequency_gap``, ``uniform_gap``
         Loss gaps of a guess by the tokens' frequencies, and of a uniform guess, in nats; None where not known.
     ``d``, ``rank``
@@ -92,6 +94,7 @@ class Circumstances:
     d: Annotated[int, Within(0)]
     rank: Annotated[int, Within(0)]
     large_groups: Annotated[str | None, Added(None)] = None
+    merged: Annotated[float, Within(0.0, 1.0), Added(0.0)] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +344,8 @@ def _headline(evidence: Evidence, outcome: Outcome, why: str, better: str | None
     shares = [_share(evidence, items) for items in ("contexts", "tokens")]
     explains = f" The prediction explains {shares[0]}, and {shares[1]}"
     text = "" if evidence.coverage is None else f", on contexts that cover {_percent(evidence.coverage)} of the text"
-    return f"{said}{reason}.{explains}{text}."
+    merged = f"; {_percent(evidence.merged)} of these windows end in a merged token" if text and evidence.merged else ""
+    return f"{said}{reason}.{explains}{text}{merged}."
 
 
 def _share(evidence: Evidence, items: str) -> str:

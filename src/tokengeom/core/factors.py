@@ -215,7 +215,7 @@ def _as_array(name: str, given: object) -> Float:
     """A NumPy array from an array or a PyTorch tensor on any device."""
     plain = given.detach().cpu() if hasattr(given, "detach") else given
     try:
-        return np.asarray(plain, dtype=np.float64)
+        return dense(plain)
     except (TypeError, ValueError) as cause:
         raise ProblemError(f"{name} must be an array of numbers; got {type(given).__name__}: {cause}") from cause
 

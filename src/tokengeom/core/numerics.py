@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tokengeom.core.errors import InputError
+
 if TYPE_CHECKING:
     from scipy import sparse
 
@@ -75,8 +77,21 @@ def seen_tokens(P: sparse.csc_array) -> Int:
     return np.unique(P.indices).astype(np.int64)
 
 
+def refuse_dropped_parts(given: Any) -> None:
+    """Refuse masked entries and complex numbers, whose masks and imaginary parts NumPy would drop."""
+    if np.ma.is_masked(given):
+        masked = int(np.sum(np.ma.getmaskarray(given)))
+        raise InputError(
+            f"numbers must not be masked; {masked:,} of {np.size(given):,} are. Fill them, such as with "
+            "array.filled(0), or leave their rows or columns out."
+        )
+    if np.iscomplexobj(given):
+        raise InputError("numbers must be real; these are complex. Pass array.real if the imaginary parts are 0.")
+
+
 def dense(matrix: Matrix) -> Float:
     """A float64 array from an array or a scipy sparse matrix."""
+    refuse_dropped_parts(matrix)
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
 
 

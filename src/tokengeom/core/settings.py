@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field
 from difflib import get_close_matches
 from importlib import import_module
+from os import PathLike
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
@@ -79,19 +80,38 @@ def options_of(settings: type[Any]) -> dict[str, Field[Any]]:
 
 def make(settings: type[S], given: Mapping[str, object], verb: str = "") -> S:
     """Settings from keywords; an unknown one is refused with the name that was likely meant."""
-    _refuse_unknown(given, options_of(settings), verb or settings.__name__)
-    return settings(**given)
+    made: S = share(given, settings, verb=verb or settings.__name__)[0]
+    return made
 
 
 def share(given: Mapping[str, object], *kinds: type[Any], verb: str = "") -> list[Any]:
     """One instance per kind of settings, from keywords that belong to any of them."""
-    _refuse_unknown(given, {name for kind in kinds for name in options_of(kind)}, verb)
+    fields = {name: field for kind in kinds for name, field in options_of(kind).items()}
+    for name in sorted(set(given) - set(fields)):
+        raise InputError(f"{verb} has no setting '{name}'. {did_you_mean(name, fields)}")
+    for name, value in given.items():
+        _check_type(fields[name], value)
     return [kind(**{name: value for name, value in given.items() if name in options_of(kind)}) for kind in kinds]
 
 
-def _refuse_unknown(given: Iterable[str], known: Iterable[str], verb: str) -> None:
-    for name in sorted(set(given) - set(known)):
-        raise InputError(f"{verb} has no setting '{name}'. {did_you_mean(name, known)}")
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", lambda value: not is_boolean(value) and hasattr(value, "__index__")),
+    "float": ("a number", lambda value: not is_boolean(value) and hasattr(value, "__float__")),
+    "bool": ("True or False", lambda value: is_boolean(value)),
+    "str": ("text", lambda value: isinstance(value, str)),
+    "Path": ("a path", lambda value: isinstance(value, str | PathLike)),
+    "None": ("None", lambda value: value is None),
+}
+"""Types of settings that are checked here, by their names in annotations: in words, and whether a value fits."""
+
+
+def _check_type(field: Field[Any], value: object) -> None:
+    """Refuse a value of another type than the field's; other types than these are checked by the settings."""
+    allowed = [_TYPES.get(kind) for kind in str(field.type).split(" | ")]
+    if None in allowed or any(fits(value) for _, fits in filter(None, allowed)):
+        return
+    words = " or ".join(words for words, _ in filter(None, allowed))
+    raise InputError(f"{field.name} must be {words}; got {value!r}. Its default is {default_of(field)!r}.")
 
 
 def takes(*kinds: type[Any]) -> Callable[[F], F]:
@@ -128,7 +148,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:
     """A question that names the nearest of the known names, after a space; empty where none is near."""
-    near = get_close_matches(name, sorted(known), 1, cutoff=0.5)
+    names = sorted(known)
+    initials = [full for full in names if "_" in full and "".join(word[:1] for word in full.split("_")) == name]
+    near = initials or get_close_matches(name, names, 1, cutoff=0.5)
     return f" Did you mean '{near[0]}'?" if near else ""
 
 
@@ -162,16 +184,21 @@ def member(package: str, name: str, base: type[M], what: str) -> type[M]:
 
 
 def whole_number(name: str, value: object) -> int:
-    """A whole number of any library as Python's, which never wraps around."""
+    """A whole number of any library as Python's, which never wraps around; a boolean is not one."""
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        return operator.index(None if is_boolean(value) else value)  # type: ignore[arg-type]
     except TypeError:
         raise InputError(f"{name} must be a whole number; got {value!r}.") from None
 
 
+def is_boolean(value: object) -> bool:
+    """Whether a value is True or False, of Python or of NumPy."""
+    return type(value).__name__ in ("bool", "bool_")
+
+
 def check_seed(seed: int) -> None:
     """Refuse a seed below 0, which no generator takes."""
-    if seed < 0:
+    if whole_number("The seed", seed) < 0:
         raise InputError(f"The seed must be a whole number of at least 0; got {seed}.")
 
 

@@ -18,7 +18,7 @@ import tokenizers
 from tokengeom.core.errors import TokengeomError, TokenizerError
 from tokengeom.corpus.documents import AFTER_LETTERS, BEFORE_WHITE_SPACE, Ids, last_match
 from tokengeom.corpus.files import shortened
-from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, TOKENIZERS, AbstractTokenizer
+from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, TOKENIZERS, AbstractTokenizer, as_texts
 
 _LARGEST_GAP = 1 << 16
 _DECODED = 16
@@ -106,7 +106,7 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         # Damage that is found in encoding is mostly found at once; later, progress is shown on the standard error.
         quiet, self._quiet = self._quiet, False
         with _errors_of_library(f"{self._name} cannot encode the text"), _quiet_panics() if quiet else nullcontext():
-            encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            encoded = self._tokenizer.encode_batch_fast(list(as_texts(texts)), add_special_tokens=False)
         return [np.asarray(text.ids, dtype=np.int32) for text in encoded]
 
     def token(self, identifier: int) -> str:

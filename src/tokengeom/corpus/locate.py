@@ -25,7 +25,7 @@ from tokengeom.corpus.files import (
 from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_arrow, open_dataset, open_iterable
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.token_files import DTYPES, TokenFile, open_parquet
-from tokengeom.results.folders import HEAD_BYTES, MADE_BY_US
+from tokengeom.results.folders import HEAD_BYTES, MADE_BY_US, refuse_address
 from tokengeom.results.manifests import MANIFEST, read_kind
 
 Corpus = str | Path | Sequence[str | Path] | Iterable[object]
@@ -108,6 +108,7 @@ def _refuse_misspelt_paths(documents: Sequence[object]) -> None:
     for document in documents:
         name = document[:_LONGEST_NAME] if isinstance(document, str) else ""
         if isinstance(document, Path) or (plain_suffix(Path(name)) in _KNOWN_SUFFIXES and not _has_space(name)):
+            refuse_address(str(document))
             raise CorpusError(f"There is no file, folder or match for '{document}'. Check the path.")
 
 
@@ -154,6 +155,7 @@ def find_files(names: Sequence[str | Path]) -> FoundFiles:
     for name in names:
         matches = _matches(str(name))
         if not matches:
+            refuse_address(name)
             raise CorpusError(f"There is no file, folder or match for '{name}'. Check the path.")
         for path in matches:
             if path.is_dir() and not _is_saved_dataset(path):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from tokengeom.core.errors import InputError, MissingExtraError, TokengeomError, missing_extra
+from tokengeom.core.errors import InputError, TokengeomError, missing_extra
 from tokengeom.results.convert import damaged, read_json_as, to_plain, write_json
 from tokengeom.results.folders import atomic_folder, check_target, sweep
 from tokengeom.results.manifests import MANIFEST, SEAL, changed_files, read_json, read_manifest, write_manifest
@@ -199,7 +199,7 @@ def read_saved(folder: str | Path, kind: str, newest: int, read: Callable[[Path,
     require_unchanged(path)
     try:
         result = read(path, manifest)
-    except (InputError, MissingExtraError):
+    except (InputError, ImportError):
         raise
     # Files and manifests that were edited together with their hashes, or written by other software, fail in the
     # library that reads them, each in its own way.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -28,7 +29,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.core.errors import CorpusError, InputError, ResourceError
 from tokengeom.results.manifests import MANIFEST, added, as_json, open_plain, read_kind
 
 MADE_BY_US = b'<meta name="generator" content="tokengeom'
@@ -38,6 +39,8 @@ HEAD_BYTES = 4096
 """
 _PREFIX, _OWNER, _NEW, _OLD = ".tokengeom-", "owner.json", "new", "old"
 _WORK = "tokengeom-work"
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+"""The beginning of an address, also after ``Path`` has merged its slashes; one letter is a drive of Windows."""
 _HAS_LOCKS = find_spec("fcntl") is not None
 
 
@@ -71,6 +74,15 @@ def replace_file(target: Path, content: bytes) -> None:
     """Write a file, which is always either the old or the new one."""
     with atomic_file(target) as new:
         new.write_bytes(content)
+
+
+def refuse_address(name: str | Path) -> None:
+    """Refuse an address such as ``s3://...``, unless it is the name of a file: nothing is downloaded or uploaded."""
+    if _ADDRESS.match(str(name)) and not os.path.lexists(name):
+        raise CorpusError(
+            f"Files and folders must be local; got the address '{name}'. Nothing is downloaded or uploaded: copy it to "
+            "this machine and give its path. Only Parquet files of token ids may be at an address, with --engine spark."
+        )
 
 
 def require_ours(target: Path, *marks: bytes) -> None:
@@ -116,6 +128,7 @@ def remove_result(folder: Path, kinds: Container[str]) -> bool:
 
 def _made(folder: Path) -> Path:
     """The folder, which is made where there is none."""
+    refuse_address(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

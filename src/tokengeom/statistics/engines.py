@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokengeom.core.errors import CorpusError, ResourceError, StatisticsError
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import option, whole_number
-from tokengeom.results.folders import work_folder
+from tokengeom.results.folders import refuse_address, work_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -153,7 +153,10 @@ class DuckDBEngine(AbstractEngine):
         """The connection, made when it is needed: counting without cuts and merging never loads DuckDB."""
         import ibis
 
-        backend = ibis.duckdb.connect(temp_directory=str(self._spill), preserve_insertion_order=False, **self._limits)
+        # DuckDB would download native code where a query mentions an address or a function that it does not have.
+        offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        place = {"temp_directory": str(self._spill), "preserve_insertion_order": False}
+        backend = ibis.duckdb.connect(**place, **offline, **self._limits)
         _measure_progress(backend.con)
         return backend
 
@@ -166,13 +169,14 @@ class DuckDBEngine(AbstractEngine):
         """A table over Parquet files or folders."""
         import duckdb
 
+        for path in paths:
+            refuse_address(path)
         files = [f"{_literal(path)}/*.parquet" if Path(path).is_dir() else _literal(path) for path in paths]
         try:
             return self._ibis.read_parquet(files)
         except duckdb.Error as error:
             raise CorpusError(
-                f"DuckDB cannot read {', '.join(paths[:3])} as Parquet: {_first_line(error)}. "
-                "Check the path; addresses of a cluster need --engine spark."
+                f"DuckDB cannot read {', '.join(paths[:3])} as Parquet: {_first_line(error)}. Check the path."
             ) from error
 
     def write(self, table: ibis.Table, folder: Path, title: str, progress: AbstractProgress) -> None:

@@ -34,8 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Float, Int, x_log_x
-from tokengeom.core.settings import make, takes
+from tokengeom.core.numerics import Float, Int, dense, x_log_x
+from tokengeom.core.settings import make, takes, whole_number
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.results.contract import AbstractResult, data_frame
@@ -52,6 +52,7 @@ from tokengeom.statistics.supports import (
     column_sums,
     estimate_completeness,
     group_supports,
+    refuse_overflow,
     warnings_about,
 )
 from tokengeom.statistics.windows import ABSENT, START, Windows
@@ -153,6 +154,7 @@ class NextTokenStatistics(AbstractResult):
         ``contexts`` are m names or an m x L array of token ids; ``vocabulary`` are V names.
         """
         given = as_matrix(counts)
+        refuse_overflow(given.data)
         # As int64 before equal entries are added up, which a narrow type would do with a wrap-around.
         whole = given.data.astype(np.int64)
         if (whole != given.data).any():
@@ -174,7 +176,7 @@ class NextTokenStatistics(AbstractResult):
         """
         table = canonical(as_matrix(P).astype(np.float64))
         m = table.shape[1]
-        share = np.full(m, 1 / max(m, 1)) if pi is None else np.array(pi, np.float64)
+        share = np.full(m, 1 / max(m, 1)) if pi is None else dense(pi).copy()
         return cls(table, share, **_names(table.shape[0], contexts, vocabulary))
 
     @property
@@ -294,7 +296,17 @@ class NextTokenStatistics(AbstractResult):
         """
         if self.windows is None or not self.has_counts:
             return None
-        return self.n / self.effects[0].before.n if self.effects else 1.0
+        return self.n / self.text_windows
+
+    @property
+    def merged_share(self) -> float:
+        """Share of the windows kept that end in the token that stands for merged ones; 0 where none were merged."""
+        return 0.0 if self.other is None else float(self.pi @ self.P.T[:, [self.other]].toarray().ravel())
+
+    @property
+    def text_windows(self) -> int:
+        """Number of windows that the text had, before any cut."""
+        return self.effects[0].before.n if self.effects else self.n
 
     @property
     def text_vocabulary(self) -> int:
@@ -341,8 +353,15 @@ class NextTokenStatistics(AbstractResult):
             text = " ".join(map(str, tokens))
         return " ".join([START_TEXT] * starts + ([text] if text else []))
 
-    def next_tokens(self, j: int, k: int | None = None) -> list[tuple[str, float]]:
-        """The ``k`` most frequent next tokens of context j with their probabilities, most frequent first."""
+    def next_tokens(self, j: int | str, k: int | None = None) -> list[tuple[str, float]]:
+        """The ``k`` most frequent next tokens of context j, a number or its text, with their probabilities in order."""
+        if isinstance(j, str):
+            found = (i for i in range(self.m) if self.context_text(i).split() == j.split())
+            if (i := next(found, None)) is None:
+                raise StatisticsError(f"No context of these statistics is '{j}'. tg.place takes contexts of any text.")
+            j = i
+        if not 0 <= (j := whole_number("The context", j)) < self.m:
+            raise StatisticsError(f"The context must be a text or a number from 0 to {self.m - 1}; got {j}.")
         entries = slice(self.table.indptr[j], self.table.indptr[j + 1])
         # Of this context alone: P of all contexts is as large as the table.
         tokens, values = self.table.indices[entries], self.table.data[entries]
@@ -419,7 +438,8 @@ class NextTokenStatistics(AbstractResult):
                 f"(tokenizer: {self.tokenizer_name}).",
                 f"The entropy floor is {self.entropy:.4f} nats: no model's loss on these windows is lower.",
                 f"{supports}, with {self.table.nnz / self.m:.2f} tokens per context on average; "
-                f"{self.one_hot_share:.1%} of the contexts have a single next token.",
+                f"{self.one_hot_share:.1%} of the contexts have a support of one token.",
+                *([f"{self.merged_share:.1%} of the windows end in {OTHER}."] if self.merged_share else []),
                 *(effect.sentence for effect in self.effects),
                 *warnings_about(self),
             ]

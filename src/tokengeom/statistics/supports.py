@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int, refuse_dropped_parts
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
@@ -33,18 +33,23 @@ _WEIGHTS = 12
 _FEWEST, _MOST_CONTEXTS = 3, 1000
 """Fewest and most contexts whose supports in half of the text are compared."""
 
+LARGEST_TOTAL = 2.0**62
+"""Largest number of windows."""
+
 
 def as_matrix(given: ArrayLike | sparse.sparray | sparse.spmatrix) -> sparse.coo_array:
     """A dense or sparse V x m matrix of real numbers, with its entries unchanged."""
     try:
-        matrix = sparse.coo_array(given)
+        refuse_dropped_parts(given)
+        matrix: Any = given if sparse.issparse(given) else np.asarray(given)
     except (TypeError, ValueError) as error:
         raise StatisticsError(f"Statistics are made from a V x m matrix of numbers: {error}") from error
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise StatisticsError(
-            f"Statistics are made from a V x m matrix of real numbers; got {matrix.ndim} dimensions of {matrix.dtype}."
+            f"Statistics are made from a V x m matrix of real numbers, with one column per context; got "
+            f"{type(given).__name__} with {matrix.ndim} dimensions of {matrix.dtype}. To count a text, call tg.count."
         )
-    return matrix
+    return sparse.coo_array(matrix)
 
 
 def canonical(given: sparse.sparray) -> sparse.csc_array:
@@ -94,6 +99,17 @@ def check_table(table: sparse.csc_array, pi: Float | None) -> None:
         _check_probabilities(table, pi)
     elif table.dtype != np.int64:
         raise StatisticsError(f"Counts must be 64-bit integers; got {table.dtype}.")
+    else:
+        refuse_overflow(table.data)
+
+
+def refuse_overflow(counts: NDArray[Any]) -> None:
+    """Refuse counts whose sums are too large for 64-bit integers."""
+    if (total := float(np.sum(counts, dtype=np.float64))) > LARGEST_TOTAL:
+        raise StatisticsError(
+            f"Counts must add up to at most 2**62, so that their sums are exact; they add up to {total:.3g}. Divide "
+            "them by a common factor, or pass their shares to from_probabilities."
+        )
 
 
 def _check_probabilities(P: sparse.csc_array, pi: Float) -> None:
