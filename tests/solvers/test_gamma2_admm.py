@@ -11,7 +11,8 @@ from gamma2_cases import semidefinite_point
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Gamma2Loss, Triplets, largest_lam
+from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Gamma2Loss, largest_lam
+from tokengeom.solvers.gamma2_factors import Triplets
 from tokengeom.solvers.logit_admm import LogitADMM
 
 

@@ -7,11 +7,14 @@ import pytest
 
 from feature_cases import random_probabilities
 from gamma2_cases import semidefinite_point
+from tokengeom import count
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.gamma2 import Gamma2Logits
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM, first_weighted_state
-from tokengeom.solvers.gamma2_factors import FactorFit, FittedFactors, fit_factors
+from tokengeom.solvers.gamma2_factors import FactorFit, FittedFactors, Vector, fit_factors
+from tokengeom.theory.at_loss import LossSettings
+from tokengeom.theory.loss_path import LossPath
 
 V, m, d = 7, 9, 5
 
@@ -92,3 +95,21 @@ def test_a_loss_above_that_of_a_uniform_guess_is_not_found() -> None:
     problem = loss()
     _, warm = Gamma2ADMM(max_iterations=10)(Gamma2Logits(problem.at(0.05)))
     assert Gamma2ADMM().at_loss(problem, warm, 2.0 * problem.zero_gap) is None
+
+
+def test_the_curvature_of_shares_saves_steps_on_the_stories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contexts of a text differ in frequency by factors of hundreds."""
+    stats = count(context=3, top_contexts=400, vocabulary=104)
+    settings, of_text = LossSettings(norm="gamma2", tolerance=1e-3), FactorFit._shares
+
+    def uniform(fit: FactorFit) -> Vector:
+        tokens, contexts = of_text(fit)
+        return 0.0 * tokens + 1.0, 0.0 * contexts + 1.0
+
+    made = []
+    for shares in (of_text, uniform):
+        monkeypatch.setattr(FactorFit, "_shares", shares)
+        path = LossPath(stats.P, stats.pi, entropy=stats.entropy, settings=settings)
+        found = [path.at(gap) for gap in (2.0, 0.5)]
+        made.append(sum(int(at.status.split(", ")[1].split()[0]) for at in found))
+    assert made[0] < 0.9 * made[1]

@@ -31,13 +31,13 @@ from operator import itemgetter
 from typing import ClassVar, cast, final
 
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.problems.backend import Array, Backend, Blocks, blocks_of
+from tokengeom.problems.backend import Array, Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Computed, kept, mapped, per_column, plain
+from tokengeom.problems.columns import Computed, plain
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.anderson import MEMORY as FEW
-from tokengeom.solvers.gamma2_factors import FittedFactors, fit_factors
+from tokengeom.solvers.gamma2_factors import FIT_ACCURACY, Triplets, fit_from_state
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
 from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
 
@@ -67,8 +67,6 @@ GUIDED = 0.05
 MOST_GUIDING = 50
 HELD = 20
 """Iterations from fitted factors before their weights change."""
-FIT_ACCURACY = 3e-3
-"""Largest relative error of the loss of fitted factors."""
 FORGIVEN = 100.0
 """How much larger than the primal residual the dual one may be before rho falls: an error of the weights is squared in
 the lower bound, and not in the value."""
@@ -80,54 +78,6 @@ DUAL_NORM_STEPS = 10
 DUAL_NORM_POWER = 3
 LARGEST_WEIGHT_CHANGE = 2.0
 """Largest factor by which acceleration moves r and c beyond the plain step."""
-
-
-@final
-@dataclass(frozen=True)
-class Triplets:
-    """``U diag(s) Vt`` of a matrix, V' x k, k and k x m', with s rising; Vt is in blocks where the matrix is."""
-
-    U: Array
-    s: Array
-    Vt: Array
-
-    @staticmethod
-    def of(backend: Backend, M: Array | Blocks, tau: float = 0.0) -> Triplets:
-        """Singular triplets of M with values lowered by tau, those below it left out."""
-        if not backend.by_rows(M):
-            turned = Triplets.of(backend, blocks_of(M)[0].T, tau)
-            return Triplets(turned.Vt.T, turned.s, mapped(lambda _: turned.U.T, M))
-        eigenvalues, Q = backend.eigh(backend.gram(M))
-        if tau > 0.0:
-            Q = Q[:, eigenvalues > (0.99 * tau) ** 2]
-        Y = kept(mapped(lambda block: Q.T @ block, M))
-        # Lengths of the rows have all their digits where roots of eigenvalues do not.
-        squares: Array = 0.0
-        for block in blocks_of(Y):
-            squares = squares + (block**2).sum(1)
-        s = backend.total(squares) ** 0.5
-        large = s > max(tau, 1e-12 * backend.norm(M))
-        s = s[large]
-        return Triplets(Q[:, large], s - tau, mapped(lambda block: block[large] / s[:, None], Y))
-
-    @property
-    def X(self) -> Array:
-        """The matrix, V' x m', in blocks where Vt is."""
-        scaled = self.U * self.s
-        return mapped(lambda Vt: scaled @ Vt, self.Vt)
-
-    def squared_norms(self, r: Array, c: Array) -> tuple[Array, Array]:
-        """Squared norms of the rows of W and of the columns of H, V' and m'."""
-        return (self.U**2 @ self.s) / r**2, self.sums_of_squares(self.s) / c**2
-
-    def sums_of_squares(self, weights: Array) -> Array:
-        """Weighted sum of the squares of each column of Vt, m'."""
-        return per_column(lambda Vt: weights @ Vt**2, self.Vt)
-
-    def factors(self, r: Array, c: Array) -> MaxNormFactors:
-        """``W = diag(1/r) U diag(sqrt s)`` and ``H = diag(sqrt s) Vt diag(1/c)``."""
-        root = self.s**0.5
-        return MaxNormFactors(self.U * root / r[:, None], mapped(lambda Vt, c: root[:, None] * Vt / c, self.Vt, c))
 
 
 class AbstractWeightedTerm(ABC):
@@ -385,20 +335,12 @@ class Gamma2ADMM(AbstractSplitting):
         The strength of the problem is that of the factors. None where no factors with this loss were found.
         """
         with blas_threads_for(*loss.P.shape):
-            change = Computed(loss.layout, lambda k: start.Z[k] - start.Y[k] / start.rho)
-            near = Triplets.of(loss.backend, change, 1.0 / start.rho)
-            fitted = fit_factors(
-                loss,
-                near.factors(start.r, start.c),
-                float(near.s.sum()),
-                loss_gap,
-                accuracy=min(FIT_ACCURACY, self.tolerance),
-                smallest=smallest_weight(self.tolerance),
-            )
+            accuracy, smallest = min(FIT_ACCURACY, self.tolerance), smallest_weight(self.tolerance)
+            fitted = fit_from_state(loss, start, loss_gap, accuracy=accuracy, smallest=smallest)
             if fitted is None:
                 return None
             problem = Gamma2Logits(loss.at(fitted.lam))
-            solution, state = self._solve(problem, _state_at(problem, fitted), HELD, fitted.factors)
+            solution, state = self._solve(problem, fitted.state(problem.loss), HELD, fitted.factors)
         return problem, replace(solution, iterations=solution.iterations + fitted.steps), state
 
     def _solve(
@@ -427,15 +369,6 @@ class Gamma2ADMM(AbstractSplitting):
 def smallest_weight(tolerance: float) -> float:
     """Smallest ``r^2`` and ``c^2`` as a share of the uniform one: too little to matter at this tolerance."""
     return max(SMALLEST_WEIGHT, WEIGHT_SHARE * tolerance)
-
-
-def _state_at(problem: Gamma2Logits, fitted: FittedFactors) -> WarmStart:
-    """The state of the splitting at fitted factors, with their weights and rho from the size of their logits."""
-    loss, logits = problem.loss.reweighted(fitted.r, fitted.c), fitted.factors.logits
-    Z = loss.layout.kept(loss.weighted(logits))
-    Y = loss.each(lambda part, L: part.scaled_dual(part.dual_change(L)) / part.lam, logits)
-    s = loss.backend.fast_singular_values(Z)
-    return WarmStart(Z, Y, 1.0 / float(s[s > 0.01 * s[-1]].mean()), r=fitted.r, c=fitted.c)
 
 
 def first_weighted_state(problem: Gamma2Logits) -> WarmStart:

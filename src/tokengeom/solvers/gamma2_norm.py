@@ -26,7 +26,8 @@ from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.gamma2 import MaxNormFactors
-from tokengeom.solvers.gamma2_admm import SMALLEST_WEIGHT, Triplets
+from tokengeom.solvers.gamma2_admm import SMALLEST_WEIGHT
+from tokengeom.solvers.gamma2_factors import Triplets
 
 POWER = 1.5
 """Power of the squared norms by which weights are multiplied in one iteration; with 2 the weights oscillate."""

@@ -18,7 +18,8 @@ from tokengeom.problems.backend import Array, Blocks
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Layout, plain
 from tokengeom.problems.gamma2 import Gamma2SVM, MaxNormFactors, WeightedDual
-from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run, Triplets
+from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run
+from tokengeom.solvers.gamma2_factors import Triplets
 from tokengeom.solvers.gamma2_norm import balance
 from tokengeom.solvers.logit_admm import WarmStart
 from tokengeom.solvers.splitting import AbstractSplitting, Bounds

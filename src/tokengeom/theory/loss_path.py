@@ -28,7 +28,7 @@ from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM, MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.problems.supports import SupportReduction
-from tokengeom.solvers.gamma2_admm import HELD, Gamma2ADMM, largest_lam
+from tokengeom.solvers.gamma2_admm import HELD, LARGEST_REMEMBERED, Gamma2ADMM, largest_lam
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
@@ -48,8 +48,9 @@ FARTHEST_BELOW = 0.5
 weights that suit large logits lead it astray."""
 MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
-FITTED_FROM = 0.1
-"""Loss gap, as a share of that of a uniform guess, from which on factors in the gamma_2 norm are fitted to it."""
+FITTED_FROM, FITTED_FROM_IF_LARGE = 0.1, 0.01
+"""Loss gap, as a share of that of a uniform guess, from which on factors in the gamma_2 norm are fitted to it; the
+second on large problems, where an iteration of the splitting costs as much as ten or more steps of a fit."""
 FITS = 4
 """Largest number of such fits, each from the state in which the proof of the last one stopped."""
 FIRST_ITERATIONS = 10
@@ -123,7 +124,8 @@ class LossPath:
         log_lam, slope = self._first_guess(target)
         # Two points that were solved before predict the next well enough to solve it at once.
         trusted, start = self.gamma2 or len(self._solved) > 1, None
-        fitted = self.gamma2 and loss_gap >= FITTED_FROM * self.largest_gap
+        large = self.merging.entries > LARGEST_REMEMBERED
+        fitted = self.gamma2 and loss_gap >= (FITTED_FROM_IF_LARGE if large else FITTED_FROM) * self.largest_gap
         wanted, iterations, seconds = self.settings.tolerance, 0, 0.0
         points: list[tuple[float, float]] = []
         with progress.stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
@@ -186,8 +188,9 @@ class LossPath:
         nearest = sorted(((x, y) for x, (y, _) in self._solved.items()), key=lambda point: abs(point[1] - target))[:2]
         if not nearest:
             # Powers as measured on natural text.
-            power = 1.05 if self.gamma2 else 1.2
-            return math.log(self.largest_lam) + power * (target - math.log(self.largest_gap)), 1.0
+            share = target - math.log(self.largest_gap)
+            power = 1.05 if self.gamma2 else 1.2 + 1.6 * math.exp(share)
+            return math.log(self.largest_lam) + power * share, 1.0
         slope = _slope(nearest[::-1], 1.0)
         return min(nearest[0][0] + (target - nearest[0][1]) / slope, math.log(self.largest_lam) - 1e-9), slope
 
