@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csc_array
 
 from feature_cases import random_probabilities
 from gamma2_cases import semidefinite_point
@@ -12,7 +13,7 @@ from tokengeom.problems.backend import Backend
 from tokengeom.problems.gamma2 import Gamma2Logits
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM, first_weighted_state
-from tokengeom.solvers.gamma2_factors import FactorFit, FittedFactors, Vector, fit_factors
+from tokengeom.solvers.gamma2_factors import FactorFit, FittedFactors, fit_factors
 from tokengeom.theory.at_loss import LossSettings
 from tokengeom.theory.loss_path import LossPath
 
@@ -100,16 +101,23 @@ def test_a_loss_above_that_of_a_uniform_guess_is_not_found() -> None:
 def test_the_curvature_of_shares_saves_steps_on_the_stories(monkeypatch: pytest.MonkeyPatch) -> None:
     """Contexts of a text differ in frequency by factors of hundreds."""
     stats = count(context=3, top_contexts=400, vocabulary=104)
-    settings, of_text = LossSettings(norm="gamma2", tolerance=1e-3), FactorFit._shares
-
-    def uniform(fit: FactorFit) -> Vector:
-        tokens, contexts = of_text(fit)
-        return 0.0 * tokens + 1.0, 0.0 * contexts + 1.0
-
+    settings, scale_steps = LossSettings(norm="gamma2", tolerance=1e-3), FactorFit.scale_steps
     made = []
-    for shares in (of_text, uniform):
-        monkeypatch.setattr(FactorFit, "_shares", shares)
+    for scaled in (True, False):
+        monkeypatch.setattr(FactorFit, "scale_steps", scale_steps if scaled else lambda fit, x: None)
         path = LossPath(stats.P, stats.pi, entropy=stats.entropy, settings=settings)
         found = [path.at(gap) for gap in (2.0, 0.5)]
         made.append(sum(int(at.status.split(", ")[1].split()[0]) for at in found))
     assert made[0] < 0.9 * made[1]
+
+
+def test_a_row_of_many_tokens_that_never_follow_does_not_hinder_a_fit() -> None:
+    """With the tokens of a large vocabulary that never follow any context, the same point is found."""
+    stats, found = count(context=2, top_contexts=60, vocabulary=40), []
+    for unseen in (0, 20_000):
+        P = csc_array((stats.P.data, stats.P.indices, stats.P.indptr), shape=(stats.V + unseen, stats.m))
+        path = LossPath(P, stats.pi, entropy=0.0, settings=LossSettings(norm="gamma2", tolerance=1e-3))
+        found.append(path.at(2.5))
+    few, many = (int(at.status.split(", ")[1].split()[0]) for at in found)
+    assert found[1].certificate.relative_gap <= 1e-3
+    assert many <= 3 * few

@@ -153,24 +153,38 @@ class FactorFit:
 
     def __init__(self, problem: RegularisedLogits, t: float, ties: Ties | None = None) -> None:
         self.problem, self.t, self.ties = problem, t, ties
-        self.shares = self._shares()
+        self.shares: Vector = (1.0, 1.0)
 
-    def _shares(self) -> Vector:
-        """Share of the windows of each token, V' x 1, and of each context or feature, 1 x m', in units of the mean."""
-        problem, backend, ties = self.problem, self.problem.backend, self.ties
-        parts = [problem.part(k) for k in range(len(problem.layout))]
-        tokens = problem.a * backend.total(sum(part.P @ part.pi for part in parts))
-        columns = problem.pi if ties is None else sum(Phi @ part.pi for (_, Phi), part in zip(ties, parts, strict=True))
-        mean = float(backend.total(columns.sum())) / float(backend.total(float(columns.shape[0])))
-        shares = tokens / float(tokens.mean()), abs(columns / mean)
-        return (shares[0] + SMALLEST_SHARE)[:, None], (shares[1] + SMALLEST_SHARE)[None, :]
+    def scale_steps(self, x: Vector) -> None:
+        """Scale steps by the share of each token, V' x 1, and of each context or feature, 1 x m'.
+
+        A token's share is the mean of those in the text and in the model at x: the tokens that never follow, which are
+        one row, have none in the text, and most of it in a model that has hardly learned.
+        """
+        problem, backend, (W, H) = self.problem, self.problem.backend, _inner(x)
+        tokens, features = 0.0 * problem.a, []
+        for k in range(len(problem.layout)):
+            part = problem.part(k)
+            tokens = tokens + problem.a * (part.P @ part.pi) + 0.5 * self._part(k, W, H)[1].sum(1)
+            if self.ties is not None:
+                features.append(self.ties[k][1] @ part.pi)
+        columns = problem.pi if self.ties is None else abs(sum(features[1:], features[0]))
+        tokens, mean = backend.total(tokens), float(backend.total(columns.sum()))
+        mean /= float(backend.total(float(columns.shape[0])))
+        tokens, columns = tokens / float(tokens.mean()) + SMALLEST_SHARE, columns / mean + SMALLEST_SHARE
+        self.shares = tokens[:, None], columns[None, :]
+
+    def _part(self, k: int, W: Array, H: Array) -> tuple[float, Array, Array]:
+        """Loss gap of block k, its gradient by the logits, and the contexts."""
+        part = self.problem.layout.slices[k]
+        h = H[:, part] if self.ties is None else (self.ties[k][0] @ H.T).T
+        return *self.problem.part(k).gap_and_gradient(self.t * (W @ h)), h
 
     def slopes(self, W: Array, H: Array) -> Slopes:
         """Loss gap and derivatives, block by block."""
         problem, gap, of_W, of_H = self.problem, 0.0, 0.0 * W, []
-        for k, part in enumerate(problem.layout.slices):
-            h = H[:, part] if self.ties is None else (self.ties[k][0] @ H.T).T
-            new, gradient = problem.part(k).gap_and_gradient(self.t * (W @ h))
+        for k in range(len(problem.layout)):
+            new, gradient, h = self._part(k, W, H)
             gap += new
             of_W = of_W + gradient @ h.T
             of_H.append(W.T @ gradient if self.ties is None else (self.ties[k][1] @ (gradient.T @ W)).T)
@@ -180,7 +194,7 @@ class FactorFit:
     def __call__(self, x: Vector) -> tuple[float, Vector]:
         """Value and gradient; the last coordinate of each vector is not part of W and H."""
         (W, rows), (H, columns) = _unit(x[0], 1), _unit(x[1], 0)
-        slopes = self.slopes(W[:, :-1], H[:-1])
+        slopes = self.slopes(*_inner((W, H)))
         if not 0.0 < slopes.gap < math.inf:
             return math.inf, x
         scale, xp = self.t / slopes.gap, self.problem.backend.xp
@@ -278,10 +292,11 @@ def fit_factors(
     whole = backend.xp.concatenate(list(blocks_of(near.H)), 1)
     x = _with_slack(backend, near.W / root, 1), _with_slack(backend, whole / root, 0)
     fit = FactorFit(problem, t, ties)
+    fit.scale_steps(x)
     for _ in range(MOST_NORMS):
         x, steps = fit.minimise(x, SETTLED * accuracy)
         made += steps
-        W, H = x[0][:, :-1], x[1][:-1]
+        W, H = _inner(x)
         slopes = fit.slopes(W, H)
         lam = -float((slopes.W * W).sum())
         if lam > 0.0 and abs(slopes.gap / loss_gap - 1.0) <= accuracy:
@@ -304,6 +319,11 @@ def _unit(x: Array, axis: int) -> tuple[Array, Array]:
     lengths = (x**2).sum(axis) ** 0.5
     lengths = lengths[:, None] if axis else lengths[None, :]
     return x / lengths, lengths
+
+
+def _inner(x: Vector) -> Vector:
+    """W and H of unit vectors: all but their last coordinate."""
+    return x[0][:, :-1], x[1][:-1]
 
 
 def _normalised(x: Vector) -> Vector:

@@ -43,9 +43,9 @@ FINEST = 2e-5
 NEAR = 0.15
 """Distance in log g from which on points are solved to the tolerance."""
 MOST_POINTS = 25
-FARTHEST_BELOW = 0.5
-"""Largest distance in log lambda by which a solve in the gamma_2 norm may start below its own: from further below,
-weights that suit large logits lead it astray."""
+FARTHEST_BELOW, FARTHEST_ABOVE = 0.5, 1.7
+"""Largest distance in log lambda by which a solve in the gamma_2 norm may start below and above its own: weights that
+suit much larger logits lead it astray, and from those of much smaller ones it is slower than without a start."""
 MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
 FITTED_FROM, FITTED_FROM_IF_LARGE = 0.1, 0.01
@@ -195,9 +195,10 @@ class LossPath:
         return min(nearest[0][0] + (target - nearest[0][1]) / slope, math.log(self.largest_lam) - 1e-9), slope
 
     def _start(self, log_lam: float) -> WarmStart | None:
-        """Where the nearest solve ended; in the gamma_2 norm the nearest from a larger lambda, or one not far below."""
-        furthest = FARTHEST_BELOW if self.gamma2 else math.inf
-        known = {x: state for x, (_, state) in self._solved.items() if state is not None and x > log_lam - furthest}
+        """Where the nearest solve ended; in the gamma_2 norm only if its lambda is not far from this one."""
+        below, above = (FARTHEST_BELOW, FARTHEST_ABOVE) if self.gamma2 else (math.inf, math.inf)
+        near = {x: state for x, (_, state) in self._solved.items() if -below < x - log_lam < above}
+        known = {x: state for x, state in near.items() if state is not None}
         if not known:
             return None
         nearest = min(known, key=lambda x: abs(x - log_lam))
