@@ -18,12 +18,14 @@ from tokengeom.page.render import EXPLORER, _environment, _policy, _template_tex
 THEME = """document.getElementById("theme-switch").addEventListener("click", () => {
   document.documentElement.dataset.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark"; });"""
 
+SCRIPTS = ("csv_cell.js", *EXPLORER)
+
 
 def page_of(data: Any) -> str:
     """A page with the section Explore alone, under the content policy of the whole page."""
     macros = _environment().get_template("explore.html.j2").module
     body = macros.explore({"data": data})  # type: ignore[attr-defined]
-    script, style = ("\n".join(map(_template_text, names)) for names in (EXPLORER, ("page.css", "explore.css")))
+    script, style = ("\n".join(map(_template_text, names)) for names in (SCRIPTS, ("page.css", "explore.css")))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explore</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script, THEME)}">'

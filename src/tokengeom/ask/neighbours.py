@@ -16,7 +16,6 @@ from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from tokengeom.ask.item_search import Item, names_of, quoted, shown
 from tokengeom.ask.named_vectors import Items, frequency_of, require_same_items, support_sizes
@@ -25,7 +24,6 @@ from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, seen_tokens
 from tokengeom.core.settings import whole_number
 from tokengeom.results.contract import data_frame, html_table
-from tokengeom.statistics.supports import group_supports
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -286,12 +284,15 @@ class EmbeddedItems:
         """The k pairs with the largest cosines, among those with different supports."""
         if items not in SHARED or whole_number("k", k) < 1:
             raise InputError(f"Pairs are of tokens or contexts, and at least 1; got items={items!r} and k={k!r}.")
+        # Training imports this module, and needs no scipy.
+        from tokengeom.statistics.supports import group_supports
+
         rows, norms = self._with_norms(items)
         sizes = support_sizes(self.stats, items)
         listed = np.flatnonzero((norms > 0) & (sizes > 0))
         if listed.size < 2:
             return SimilarPairs(items, (), 0, 0)
-        S = sparse.csc_array((self.stats.S if items == "contexts" else self.stats.S.T).tocsc()[:, listed])
+        S = (self.stats.S if items == "contexts" else self.stats.S.T).tocsc()[:, listed]
         S.sort_indices()
         groups = group_supports(S)
         unit, frequency = rows[listed] / norms[listed, None], frequency_of(self.stats, items)[listed]

@@ -89,9 +89,14 @@ def share(given: Mapping[str, object], *kinds: type[Any], verb: str = "") -> lis
     fields = {name: field for kind in kinds for name, field in options_of(kind).items()}
     for name in sorted(set(given) - set(fields)):
         raise InputError(f"{verb} has no setting '{name}'. {did_you_mean(name, fields)}")
-    for name, value in given.items():
-        _check_type(fields[name], value)
-    return [kind(**{name: value for name, value in given.items() if name in options_of(kind)}) for kind in kinds]
+    try:
+        made = [kind(**{name: value for name, value in given.items() if name in options_of(kind)}) for kind in kinds]
+    except (TypeError, AttributeError):
+        # Settings that check their values say more than their types do, unless a check fails on a value's type.
+        _check_types(fields, given)
+        raise
+    _check_types(fields, given)
+    return made
 
 
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -105,13 +110,13 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 """Types of settings that are checked here, by their names in annotations: in words, and whether a value fits."""
 
 
-def _check_type(field: Field[Any], value: object) -> None:
-    """Refuse a value of another type than the field's; other types than these are checked by the settings."""
-    allowed = [_TYPES.get(kind) for kind in str(field.type).split(" | ")]
-    if None in allowed or any(fits(value) for _, fits in filter(None, allowed)):
-        return
-    words = " or ".join(words for words, _ in filter(None, allowed))
-    raise InputError(f"{field.name} must be {words}; got {value!r}. Its default is {default_of(field)!r}.")
+def _check_types(fields: Mapping[str, Field[Any]], given: Mapping[str, object]) -> None:
+    """Refuse values of another type than their fields'; other types than these are checked by the settings."""
+    for name, value in given.items():
+        allowed = [_TYPES.get(kind) for kind in str(fields[name].type).split(" | ")]
+        if None not in allowed and not any(fits(value) for _, fits in filter(None, allowed)):
+            words, default = " or ".join(words for words, _ in filter(None, allowed)), default_of(fields[name])
+            raise InputError(f"{name} must be {words}; got {value!r}. Its default is {default!r}.")
 
 
 def takes(*kinds: type[Any]) -> Callable[[F], F]:

@@ -53,7 +53,7 @@ def render(contents: ReportContents) -> str:
     made = [model if contents.models and section is training else section for section in SECTIONS]
     with blas_threads_for(contents.stats.V, contents.stats.m):
         sections = [shown for section in made if (shown := section(page)) is not None]
-    scripts = [_plotly_code(), _template_text("page.js")]
+    scripts = [_plotly_code(), "\n".join(map(_template_text, ("csv_cell.js", "page.js")))]
     names = {section.name for section in sections}
     if names & {"explore", "unseen"}:
         scripts.append("\n".join(map(_template_text, EXPLORER)))

@@ -20,9 +20,9 @@ from tokengeom.theory.at_loss import NORMS
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 
-CONCEPTS, FIRST_CONCEPTS = 8, 6
+CONCEPTS, FIRST_CONCEPTS = 8, 4
 """Concepts on the page, and those shown without unfolding."""
-TYPICAL_TOKENS, TYPICAL_CONTEXTS = 7, 5
+TYPICAL_TOKENS, TYPICAL_CONTEXTS = 5, 4
 CURVES = 6
 EQUAL = 1e-3
 """Relative difference of strengths below which the contrasts of two concepts can be mixed."""

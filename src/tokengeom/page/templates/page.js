@@ -87,15 +87,6 @@
   // ---- saving -----------------------------------------------------------------------------------------------------
   const plain = (text) => String(text ?? "").replace(/<\/?su[bp]>/g, "").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
   const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-  // A cell of CSV that no spreadsheet computes and no display reverses: the beginning of a formula and controls of the
-  // writing direction become \uXXXX, as in the files of `export`. Numbers stay numbers.
-  const code = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  const csvCell = (text) => {
-    const shown = text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, code);
-    const safe = Number.isNaN(Number(shown)) ? shown.replace(/^[=+\-@\t\r](?=[^])/, code) : shown;
-    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-  };
-  globalThis.csvCell = csvCell;
   const cell = (v) =>
     csvCell(v === null || v === undefined ? "" : typeof v === "number" ? String(+v.toPrecision(7)) : plain(v));
 
