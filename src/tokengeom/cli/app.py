@@ -105,7 +105,8 @@ def _text(error: BaseException) -> str:
     # PyTorch has an error of its own on a GPU, and a plain RuntimeError on a CPU.
     if isinstance(error, MemoryError) or re.search("OutOfMemoryError|can't allocate memory", repr(error)):
         detail = f" ({error})" if str(error) else ""
-        return f"Memory ran out{detail}. Take fewer contexts or tokens, or a machine with more memory. {_INTACT}"
+        fewer = "Take fewer contexts or tokens, smaller numbers in the options, or a machine with more memory."
+        return f"Memory ran out{detail}. {fewer} {_INTACT}"
     if isinstance(error, OSError) and error.errno is not None:
         return _system(error)
     if isinstance(error, UnicodeEncodeError):
