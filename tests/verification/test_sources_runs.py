@@ -166,12 +166,10 @@ def test_what_only_training_again_would_show_is_declared(run: Run, trained: Path
 def test_a_state_that_is_not_finite_is_refused_and_replaces_nothing(trained: Path, name: str) -> None:
     forge_array(trained, "arrays.safetensors", name, lambda old: old * np.nan)
     before = {path.name: path.read_bytes() for path in trained.iterdir()}
-    for read in (
-        lambda: Run.load(trained),
-        lambda: train(random_statistics(8), dim=3, optimizer="adam", checkpoint=trained.parent, resume=True),
-    ):
-        with pytest.raises(InputError, match="not finite"):
-            read()
+    with pytest.raises(InputError, match="not finite"):
+        Run.load(trained)
+    with pytest.raises(InputError, match="not finite"):
+        train(random_statistics(8), dim=3, optimizer="adam", checkpoint=trained.parent, resume=True)
     assert not verify(trained).ok
     assert {path.name: path.read_bytes() for path in trained.iterdir()} == before
 
