@@ -167,3 +167,8 @@ def test_one_item_has_a_value_at_most() -> None:
     assert np.isnan([found["", "context_agreement"].value, found["", "context_agreement"].low]).all()
     nothing = assess(SimilarityNumbers.of("contexts", np.ones((3, 0)), {"": np.ones((3, 0))}), permutations=20, seed=0)
     assert np.isnan(nothing.agreements()["", "context_agreement"].value)
+
+
+def test_permutations_that_do_not_fit_are_refused_by_their_name() -> None:
+    with pytest.raises(ProblemError, match=r"permutations must be at most 1,000,000; got 1,000,000,000,000\. 200 is"):
+        check_permutations(10**12)

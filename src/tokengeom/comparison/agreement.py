@@ -43,8 +43,8 @@ number of the run alone), and the number, such as ``("limit", "context_agreement
 
 TIE = 1e-6
 """Relative difference below which a value equals its floor: permutations of like items change rounding alone."""
-FEWEST_DRAWS = 20
-"""Smallest number of draws from which a 95th percentile is taken."""
+FEWEST_DRAWS, MOST_DRAWS = 20, 10**6
+"""Smallest number of draws from which a 95th percentile is taken, and the largest that is drawn."""
 GAUSSIAN_DRAWS = 20
 """Gaussian embeddings whose 95th percentile is a floor: each costs as much as the number itself."""
 
@@ -374,7 +374,9 @@ def permutation_orders(rng: np.random.Generator, size: int, permutations: int, s
 
 
 def check_permutations(permutations: int) -> None:
-    """Refuse a number of permutations that is too small for a percentile; 0 leaves floors out."""
+    """Refuse too few permutations for a percentile, and too many to hold in memory; 0 leaves floors out."""
+    if permutations > MOST_DRAWS:
+        raise ProblemError(f"permutations must be at most {MOST_DRAWS:,}; got {permutations:,}. 200 is usual.")
     if permutations != 0 and permutations < FEWEST_DRAWS:
         raise ProblemError(
             f"A 95th percentile needs at least {FEWEST_DRAWS} permutations, or 0 for no floors; got "

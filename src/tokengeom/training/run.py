@@ -8,7 +8,6 @@ same folder with the state from which training continues; while a model trains, 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -23,10 +22,11 @@ from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import SNAPSHOTS, AbstractResult, data_frame, read_saved
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_entries, from_plain, to_plain
-from tokengeom.results.folders import atomic_folder, remove_result, sweep
+from tokengeom.results.folders import atomic_folder, lock_of, remove_result, sweep
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ _STATE, _WEIGHTS = "state.", "weights."
 _Whole = Annotated[int, Within(0)]
 TABLE = "trajectory.parquet"
 """File of the trajectories of a run's replicates."""
+_MOST_RECORDS = 10**6
+ROUNDING = 1e-3
+"""Share of H by which a network's own H may differ when it is computed again on another device, in float32."""
 _ALWAYS_FINITE = ("seconds", "loss_gap", "norm_W", "norm_H", "norm_logits")
 
 
@@ -48,6 +51,8 @@ def record_steps(steps: int, per_decade: int = 10) -> Int:
     """Steps at which a run is measured: 0, 1, then ``per_decade`` per factor of ten, and the last; increasing."""
     if per_decade < 1:
         raise ProblemError(f"records per decade must be at least 1; got {per_decade!r}.")
+    if per_decade > _MOST_RECORDS:
+        raise ProblemError(f"records per decade must be at most {_MOST_RECORDS:,}; got {per_decade:,}. 10 is usual.")
     if steps < 1:
         return np.zeros(1, np.int64)
     count = int(np.ceil(np.log10(max(steps, 2)) * per_decade)) + 1
@@ -350,6 +355,17 @@ class Snapshot:
         return Snapshot(runs, state, stated.step, stated.seconds, stated.data, generators)
 
 
+def fits_state(run: Run, readout: Factors, kept: Arrays | None = None) -> bool:
+    """Whether W, H and further weights of a run are those of its state; H of a network within rounding of a device."""
+    rounding = 0.0 if run.settings.get("model") in FACTORED else ROUNDING
+    pairs = [(run.W, readout.W, 0.0), (run.H, readout.H, rounding)]
+    pairs += [(run.weights[name], again, 0.0) for name, again in (kept or {}).items() if name in run.weights]
+    return all(
+        mine.shape == again.shape and np.linalg.norm(mine - again) <= share * np.linalg.norm(again)
+        for mine, again, share in pairs
+    )
+
+
 class Checkpoints:
     """Snapshots of a run in one folder; the newest complete one counts, and older ones are removed."""
 
@@ -365,9 +381,6 @@ class Checkpoints:
         target = self.folder / f"step-{snapshot.step:012d}"
         with atomic_folder(target, Run.kind) as work:
             write_manifest(work, Run.kind, Run.format_version, snapshot.write(work))
-            for path in work.iterdir():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
         self.remove(keep=target)
 
     def remove(self, keep: Path | None = None) -> None:
@@ -379,6 +392,8 @@ class Checkpoints:
             sweep(self.folder)
             with suppress(OSError):
                 self.folder.rmdir()
+                # That of a process that was killed.
+                lock_of(self.folder).unlink(missing_ok=True)
 
     def _all(self) -> list[Path]:
         """Every snapshot, recognised by its manifest."""
@@ -420,6 +435,9 @@ def _read_runs(folder: Path, manifest: dict[str, Any]) -> list[Run]:
         # The loss gap of a diverged run is NaN, which Python's JSON has and the converter reads as null.
         stated = from_plain(_Stated, {**content, **to_plain({"loss_gap": content.get("loss_gap")})}, folder, f"run {r}")
         runs.append(_read_run(stated, r, arrays, trajectories[r]))
+    numbers = [x for x in arrays.beginning(_STATE).values() if x.dtype.kind == "f"]
+    if not any(run.diverged for run in runs) and not all(np.isfinite(x).all() for x in numbers):
+        raise damaged(folder, "the state that training continues from has numbers that are not finite")
     return runs
 
 
