@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import option, option_of, options_of
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS
+from tokengeom.statistics.context_features import parse_ties
 from tokengeom.statistics.cuts import CutSettings, Rest
 from tokengeom.training.optimizers.base import paper_steps
 from tokengeom.training.settings import TrainingSettings
@@ -114,6 +115,32 @@ class SeveralModelsSettings(ModelTextSettings):
         "together they say what is reproducible.",
         panel=MODEL_TEXT,
     )
+
+
+@dataclass(frozen=True)
+class TiesSettings:
+    """A prediction in which contexts are tied by the tokens that they share, for more contexts of a text."""
+
+    ties: str | None = option(
+        None,
+        "Compare with the prediction in which contexts that share tokens share vectors: a sum of positions, pairs, "
+        "suffixes and self, such as positions+pairs. The prediction without ties stands beside it.",
+        panel=MODEL_TEXT,
+    )
+    tied_contexts: int | None = option(
+        None,
+        "Contexts of the prediction with ties: half of them the most frequent, half a random choice of the others "
+        "with a fixed seed. By default all, or as many as some minutes and the memory allow.",
+        panel=MODEL_TEXT,
+    )
+
+    def __post_init__(self) -> None:
+        if self.ties is not None:
+            parse_ties(self.ties, length=2)  # Refuses what cannot be used.
+        if self.tied_contexts is not None and self.ties is None:
+            raise InputError("tied_contexts (--tied-contexts) needs ties (--ties): give both, or leave it out.")
+        if self.tied_contexts is not None and self.tied_contexts < 2:
+            raise InputError(f"tied_contexts must be 2 or more; got {self.tied_contexts}.")
 
 
 @dataclass(frozen=True)
