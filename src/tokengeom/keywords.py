@@ -243,6 +243,8 @@ class ReportKeywords(ReadingKeywords, total=False):
     proxy: bool | None
     precision: str
     allow_pickle: bool
+    ties: str | None
+    tied_contexts: int | None
     steps: int | None
     dim: int | None
     transformer: bool

@@ -166,8 +166,8 @@ class Inputs:
             return {}, []
         said = (
             f"Frequent contexts are the {k:,} with the most windows, at least {often[frequent].min():,} each. Rare "
-            f"contexts are {k:,} of the other {rest.size:,}, drawn at random with a fixed seed: they have "
-            f"{often[rare].mean():.3g} windows on average, and {(often[rare] == 1).mean():.0%} of them have one."
+            f"contexts are {k:,} of the other {rest.size:,}, drawn at random with a fixed seed: their mean number of "
+            f"windows is {often[rare].mean():.3g}, and {(often[rare] == 1).mean():.0%} of them have one."
         )
         return dict(zip(BY_FREQUENCY, (np.sort(frequent), np.sort(rare)), strict=True)), [said]
 

@@ -33,7 +33,7 @@ from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
 
 if TYPE_CHECKING:
-    from tokengeom.comparison.explained import RivalRow
+    from tokengeom.comparison.explained import Lead, RivalRow
 
 NormName = Annotated[str, Matches("|".join(NORMS), f"one of {', '.join(NORMS)}")]
 NORM_OF_OPTIMIZER = {
@@ -272,16 +272,19 @@ def ties_sentences(rows: Iterable[RivalRow]) -> list[str]:
         row = untied.get(items)
         if row is None or not math.isfinite(row.ahead.value):
             continue
-        change = row.ahead.turned
-        how = "no clear difference"
-        if change.low > 0 or change.high < 0:
-            how = f"ties make the agreement {'better' if change.value > 0 else 'worse'}"
-        without = row.agreement.fair
+        change, without = row.ahead.turned, row.agreement.fair
         sentences.append(
-            f"{items.capitalize()}: agreement {without + change.value:.2f} with ties and {without:.2f} without them, "
-            f"{how} (difference {change})."
+            f"{items.capitalize()}: agreement {without + change.value:.2f} with ties and {without:.2f} without them: "
+            f"{ties_change(change)}."
         )
     return sentences if len(sentences) > 1 else []
+
+
+def ties_change(change: Lead) -> str:
+    """What ties change, in a phrase; ``change`` is the agreement with ties minus the one without."""
+    clear = change.is_clear or change.turned.is_clear
+    how = f"clearly {'better' if change.value > 0 else 'worse'} with ties" if clear else "no clear difference"
+    return f"{how} ({change})"
 
 
 def loss_path(prediction: FeaturePrediction | TiedPrediction, norm: str, tolerance: float) -> LossPath:

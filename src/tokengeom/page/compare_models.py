@@ -88,7 +88,8 @@ def compare_models(
     shown = progress or SilentProgress()
     prepared, read = _read_models(models, text, chosen, reading, shown, tying)
     at = _predictions_at(prepared, read, comparing, chosen.device, shown)
-    points, prediction = [], prepared.prediction
+    points: list[CheckpointComparison] = []
+    prediction: FeaturePrediction | ProxyPrediction | TiedPrediction | None = prepared.prediction
     for states, given in zip(read, at, strict=True):
         others = [other.compared for other in read if other is not states] if chosen.separate_trainings else []
         if tying.ties is not None:
@@ -307,26 +308,44 @@ def contexts_for_ties(
 ) -> NextTokenStatistics:
     """All contexts, or as many as were asked for, or as are solved for in time: half frequent, half drawn at random."""
     assert tying.ties is not None, "the caller asks"
-    sizes = TIED_SIZES if tying.tied_contexts is None else (tying.tied_contexts,)
     kept = counted
-    for size in (counted.m, *sizes) if tying.tied_contexts is None else sizes:
-        # The largest size is that of the text, and the last one is taken in any case.
+    # The last size is taken in any case.
+    for size in _tied_sizes(counted.m, tying):
         kept = counted if size >= counted.m else counted.cut(FrequentOrDrawn(size - size // 2, size // 2))
-        if _fits(kept, tying.ties, device):
+        assert kept.contexts is not None, "they were counted"
+        features = ContextFeatures.of_contexts(kept.contexts, tying.ties).F
+        if _fits(seen_tokens(kept.P).size, features, kept.m, device):
             break
     share = "" if kept.coverage is None else f", which have {kept.coverage:.0%} of its windows"
     progress.say(f"With ties, {kept.m:,} of the {counted.m:,} contexts of the text are used{share}.")
     return kept
 
 
-def _fits(stats: NextTokenStatistics, ties: str, device: str) -> bool:
+def _tied_sizes(m: int, tying: TiesSettings) -> list[int]:
+    """Numbers of contexts to try: the one that was asked for; or all, then fewer and fewer."""
+    return [m, *(size for size in TIED_SIZES if size < m)] if tying.tied_contexts is None else [tying.tied_contexts]
+
+
+def _work(rows: int, features: int, contexts: int) -> float:
+    """About how many entries one step of the solver touches."""
+    return rows * (contexts + 2.0 * features) + rows**2 * features / 50
+
+
+def _fits(rows: int, features: int, contexts: int, device: str) -> bool:
     """Whether a prediction with ties takes minutes at most, and half of the memory."""
+    where, needed = solver_device(device), 8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts)
+    return needed <= free_memory(where) / 2 and _work(rows, features, contexts) <= MOST_WORK[where]
+
+
+def expected_with_ties(stats: NextTokenStatistics, tying: TiesSettings, device: str) -> tuple[int, float]:
+    """About how many contexts `contexts_for_ties` will use, and how much more work a step is on them than on a cut."""
+    assert tying.ties is not None, "the caller asks"
     assert stats.contexts is not None, "they were counted"
-    rows, features = seen_tokens(stats.P).size + 1, ContextFeatures.of_contexts(stats.contexts, ties).F
-    needed = 8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * stats.m)
-    where = solver_device(device)
-    work = rows * (stats.m + 2.0 * features) + rows**2 * features / 50
-    return needed <= free_memory(where) / 2 and work <= MOST_WORK[where]
+    rows, features = seen_tokens(stats.P).size, ContextFeatures.of_contexts(stats.contexts, tying.ties).F
+    in_text = stats.effects[0].before.m if stats.effects else stats.m
+    sizes = [(m, round(features * m / stats.m)) for m in _tied_sizes(in_text, tying)]
+    m, more = next((size for size in sizes if _fits(rows, size[1], size[0], device)), sizes[-1])
+    return min(m, in_text), _work(rows, more, m) / _work(rows, features, stats.m)
 
 
 def tied_and_untied(

@@ -28,7 +28,7 @@ SECONDS_PER_STEP = {UFM: 8e-4, TRANSFORMER: 5e-2}
 """Expected duration of a training step on two cores, for the estimate of the time left."""
 TRAININGS: dict[str, int] = {"small": 2, "paper": 1}
 """Number of trainings of every model, by preset."""
-OF_MODEL = ("bos", "proxy", "precision", "allow_pickle")
+OF_MODEL = ("bos", "proxy", "precision", "allow_pickle", "ties", "tied_contexts")
 MOST_SEEDS = 100
 NOT_WITH_MODEL = ("preset", "tokenizer", "vocabulary", "rest", "steps", "dim", "transformer", "seeds", "unseen")
 """Settings that need a trained model, and those that have no meaning with one."""
@@ -177,6 +177,8 @@ class ReportSettings:
     proxy: bool | None = option_of(ModelTextSettings, "proxy", panel=MODEL)
     precision: str = option_of(ModelTextSettings, "precision", panel=MODEL)
     allow_pickle: bool = option_of(ModelTextSettings, "allow_pickle", panel=MODEL)
+    ties: str | None = option_of(TiesSettings, "ties", panel=MODEL)
+    tied_contexts: int | None = option_of(TiesSettings, "tied_contexts", panel=MODEL)
     steps: int | None = option(None, "Training steps of every model; by default the preset's.", panel=TRAINING)
     dim: int | None = option(None, "Embedding dimension of every model; by default the preset's.", panel=TRAINING)
     transformer: bool = option(True, "Train a transformer as well as the unconstrained features model.", panel=TRAINING)
@@ -218,7 +220,8 @@ class ReportSettings:
                 raise InputError(f"The setting {name} must be {smallest} or more; got {value}.")
         if self.seeds is not None and self.seeds > MOST_SEEDS:
             raise InputError(f"The setting seeds must be at most {MOST_SEEDS}, one training each; got {self.seeds:,}.")
-        CutSettings(rest=self.rest, support=self.support)  # Refuses what cannot be used.
+        CutSettings(rest=self.rest, support=self.support)  # Refuses what cannot be used, as the next line does.
+        assert self.tying is not None
         self._check_model()
 
     def _check_model(self) -> None:
@@ -267,6 +270,11 @@ class ReportSettings:
     def model_prediction(self) -> dict[str, Any]:
         """What is predicted for a trained model, and where; empty where models are trained."""
         return {"proxy": self.proxy, "device": self.device} if self.model_folders else {}
+
+    @property
+    def tying(self) -> TiesSettings:
+        """How contexts are tied."""
+        return TiesSettings(self.ties, self.tied_contexts)
 
     @property
     def draws(self) -> dict[str, Any]:
