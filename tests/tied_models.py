@@ -57,7 +57,7 @@ def additive_model(folder: Path, documents: list[str] | None = None) -> Additive
         for shape in ((ROWS, 20), (L, ROWS, 20))
     )
     optimizer = torch.optim.LBFGS(
-        [W, A], max_iter=3000, tolerance_grad=1e-9, tolerance_change=0, history_size=30, line_search_fn="strong_wolfe"
+        [W, A], max_iter=400, tolerance_grad=1e-9, tolerance_change=0, history_size=30, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from tied_models import AdditiveModel, additive_model
+from tied_models import AdditiveModel
 from tokengeom.comparison.agreement import BY_FREQUENCY
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import gather
@@ -18,11 +18,6 @@ from tokengeom.comparison.target import TIED, ties_change, ties_sentences
 from tokengeom.core.numerics import Float, cosines
 
 PARTS = ("frequent_context_agreement", "rare_context_agreement", "token_agreement")
-
-
-@pytest.fixture(scope="module")
-def additive(tmp_path_factory: pytest.TempPathFactory) -> AdditiveModel:
-    return additive_model(tmp_path_factory.mktemp("additive"))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from tied_models import L, AdditiveModel, additive_model
+from tied_models import AdditiveModel, L
 from tiny_models import ROWS, build, fit_head, save, sentences
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.core.errors import InputError, ProblemError
@@ -33,11 +33,6 @@ class Recorded(SilentProgress):
     def say(self, sentence: str) -> None:
         """Remember the sentence."""
         self.said.append(sentence)
-
-
-@pytest.fixture(scope="module")
-def additive(tmp_path_factory: pytest.TempPathFactory) -> AdditiveModel:
-    return additive_model(tmp_path_factory.mktemp("additive"))
 
 
 @pytest.fixture
