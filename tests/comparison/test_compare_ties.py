@@ -14,8 +14,10 @@ from tied_models import AdditiveModel
 from tokengeom.comparison.agreement import BY_FREQUENCY
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import gather
+from tokengeom.comparison.model_states import ModelStates
 from tokengeom.comparison.target import TIED, ties_change, ties_sentences
 from tokengeom.core.numerics import Float, cosines
+from tokengeom.theory.tied import TiedPrediction
 
 PARTS = ("frequent_context_agreement", "rare_context_agreement", "token_agreement")
 
@@ -40,8 +42,11 @@ def test_states_that_are_sums_over_tokens_are_explained_by_ties_and_not_without(
 
 
 def test_numbers_are_correlations_of_cosines_on_these_contexts(additive: AdditiveModel, compared: Comparison) -> None:
-    prediction, run = compared.compared or (None, None)
-    inputs = gather([run], prediction, compared.at, None)  # type: ignore[list-item,arg-type]
+    assert compared.compared is not None
+    prediction, run = compared.compared
+    assert isinstance(prediction, TiedPrediction)
+    assert isinstance(run, ModelStates)
+    inputs = gather([run], prediction, compared.at, None)
     parts, (said,) = inputs.by_frequency()
     counts = additive.stats.context_counts
     frequent, rare = (parts[items] for items in BY_FREQUENCY)
@@ -60,7 +65,7 @@ def test_numbers_are_correlations_of_cosines_on_these_contexts(additive: Additiv
         return float(np.corrcoef([x[pair] for pair in apart], [y[pair] for pair in apart])[0, 1])
 
     (untied,) = compared.at
-    for key, H in (("tied", prediction.H), ("nuclear", untied.H)):  # type: ignore[union-attr]
+    for key, H in (("tied", prediction.H), ("nuclear", untied.H)):
         for name, contexts in zip(PARTS, (frequent, rare), strict=False):
             assert compared.targets[key][name].value == pytest.approx(correlation(contexts, H), abs=1e-6)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tokengeom as tg
 from tiny_models import ROWS, build, fit_head, save, sentences
+from tokengeom.core.errors import ProblemError
 from tokengeom.page import tied_stages
 from tokengeom.page.report import Report
 from tokengeom.page.sections.base import Page
@@ -27,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
     text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text("\n\n".join(sentences()), encoding="utf-8")
-    given = {"context": 2, "top_contexts": 20, "permutations": 20, "bos": False}
+    given: dict[str, Any] = {"context": 2, "top_contexts": 20, "permutations": 20, "bos": False}
     return tg.report(text, text.parent / "report.html", model=str(model), ties="positions+pairs", **given)
 
 
@@ -41,7 +43,7 @@ def test_ties_have_their_own_contexts(finished: Report) -> None:
 
 
 def test_numbers_are_those_of_compare_models(finished: Report, model: Path) -> None:
-    given = {"context": 2, "permutations": 20, "bos": False}
+    given: dict[str, Any] = {"context": 2, "permutations": 20, "bos": False}
     (point,) = tg.compare_models(model, sentences(), ties="positions+pairs", **given)
     known = finished.contents.ties
     assert known is not None
@@ -90,7 +92,7 @@ def test_time_is_estimated_beforehand(finished: Report, model: Path) -> None:
 
 def test_a_loss_that_is_not_reached_is_said(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object, **settings: object) -> None:
-        raise tied_stages.ProblemError("no")
+        raise ProblemError("no")
 
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(sentences()), encoding="utf-8")

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 NO_TIES = TiesSettings()
 TIED_SIZES = (160_000, 80_000, 40_000, 20_000, 10_000, 5_000)
 """Contexts of a prediction with ties, where not all of a text can be used."""
-MOST_WORK = {"cpu": 3e8, "cuda": 3e11}
+MOST_WORK = {"cpu": 4e7, "cuda": 4e10}
 """Entries that one step of the solver touches, at most: some hundred steps of this size take minutes."""
 LIMIT_TOLERANCE = 1e-4
 """Proven relative gap of L_mm for a model. Agreement differs from that at 1e-6 by less than 0.001."""

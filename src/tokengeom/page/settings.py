@@ -220,8 +220,9 @@ class ReportSettings:
                 raise InputError(f"The setting {name} must be {smallest} or more; got {value}.")
         if self.seeds is not None and self.seeds > MOST_SEEDS:
             raise InputError(f"The setting seeds must be at most {MOST_SEEDS}, one training each; got {self.seeds:,}.")
-        CutSettings(rest=self.rest, support=self.support)  # Refuses what cannot be used, as the next line does.
-        assert self.tying is not None
+        # Both refuse what cannot be used.
+        CutSettings(rest=self.rest, support=self.support)
+        TiesSettings(self.ties, self.tied_contexts)
         self._check_model()
 
     def _check_model(self) -> None:

@@ -136,8 +136,8 @@ def tied_stages(
 def _measure_solving(settings: ReportSettings, ties: str | None, stats: NextTokenStatistics) -> Estimate:
     """Time and memory of the prediction with or without ties, scaled to the contexts that will be used."""
     gap = min(GAP_OF_READ, 0.5 * (math.log(stats.V) - stats.entropy))
-    how = {} if ties is None else {"ties": ties}
-    one = estimate_prediction(stats, loss_gap=gap, tolerance=AT_LOSS_TOLERANCE if ties is None else None, **how)
+    tolerance = AT_LOSS_TOLERANCE if ties is None else None
+    one = estimate_prediction(stats, loss_gap=gap, ties=ties, tolerance=tolerance)
     contexts, times = expected_with_ties(stats, settings.tying, settings.device)
     times = contexts / stats.m if ties is None else times
     return Estimate(one.what, FEWER * times * one.shortest, MORE * times * one.longest, round(times * one.bytes))

@@ -198,9 +198,10 @@ def _check_sources(
 ) -> Checks:
     """Whether the results that a comparison names are the stages that the record says it was made from."""
     origin, allowed = result.made_from, {saved_hash(results[name]) for name in inputs.get("stages", {})}
-    named = origin is not None and origin.prediction is not None and bool(origin.runs)
-    known = origin is not None and set(origin.hashes) <= allowed and isinstance(stats, NextTokenStatistics)
-    known = known and origin is not None and isinstance(stats, NextTokenStatistics) and origin.statistics == stats.hash
+    if origin is None or not isinstance(stats, NextTokenStatistics):
+        return {"the results that it names are those beside it": False}
+    named = origin.prediction is not None and bool(origin.runs)
+    known = set(origin.hashes) <= allowed and origin.statistics == stats.hash
     return {"the results that it names are those beside it": named and known}
 
 
