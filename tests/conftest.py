@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from tied_models import AdditiveModel
     from tokengeom.page.report import Report
     from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -74,6 +75,14 @@ def built_in() -> NextTokenStatistics:
     from tokengeom import count
 
     return count()
+
+
+@pytest.fixture(scope="session")
+def additive(tmp_path_factory: pytest.TempPathFactory) -> AdditiveModel:
+    """A model that adds up vectors of its context's tokens."""
+    from tied_models import additive_model
+
+    return additive_model(tmp_path_factory.mktemp("additive"))
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.compare_models import model_rivals
-from tokengeom.page.settings import ModelTextSettings, ReportSettings, SeveralModelsSettings
+from tokengeom.page.settings import ModelTextSettings, ReportSettings, SeveralModelsSettings, TiesSettings
 from tokengeom.statistics.count import CountSettings, count_pairs
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
@@ -49,7 +49,8 @@ SETTINGS: dict[str, list[type[Any]]] = {
     "CompareTextsKeywords": [CompareTextsSettings],
     "ModelTextKeywords": MODEL,
     "SeveralModelsKeywords": MODELS,
-    "CompareModelsKeywords": [*MODELS, CompareSettings],
+    "TiesKeywords": [TiesSettings],
+    "CompareModelsKeywords": [*MODELS, TiesSettings, CompareSettings],
     "ModelRivalsKeywords": [*MODELS, RivalSettings],
     "AskKeywords": [AskSettings],
     "ExportKeywords": [ExportSettings],

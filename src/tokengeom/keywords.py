@@ -195,7 +195,14 @@ class SeveralModelsKeywords(ModelTextKeywords, total=False):
     separate_trainings: bool
 
 
-class CompareModelsKeywords(SeveralModelsKeywords, CompareKeywords):
+class TiesKeywords(TypedDict, total=False):
+    """Of ``page.settings.TiesSettings``."""
+
+    ties: str | None
+    tied_contexts: int | None
+
+
+class CompareModelsKeywords(SeveralModelsKeywords, TiesKeywords, CompareKeywords):
     """Of `tokengeom.compare_models`."""
 
 
@@ -236,6 +243,8 @@ class ReportKeywords(ReadingKeywords, total=False):
     proxy: bool | None
     precision: str
     allow_pickle: bool
+    ties: str | None
+    tied_contexts: int | None
     steps: int | None
     dim: int | None
     transformer: bool

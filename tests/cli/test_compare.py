@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from geometry_cases import grouped_counts
-from tiny_models import build, save
+from tiny_models import ROWS, build, fit_head, save, sentences
 from tokengeom.cli import compare as _command  # noqa: F401 - adds the command
 from tokengeom.cli import train as _training  # noqa: F401
 from tokengeom.cli.app import app
@@ -78,6 +78,23 @@ def test_one_model_is_summarised_with_its_convention_and_drawn_as_heat_maps(work
     assert "the contexts alone, without its BOS token." in done.stdout
     assert "above the text's entropy floor" in done.stdout
     assert (tmp_path / "maps.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_model_is_compared_with_and_without_ties(tmp_path: Path) -> None:
+    text, model = tmp_path / "text.txt", save(build("llama"), tmp_path / "model")
+    text.write_text("<end>".join(sentences()))
+    fit_head(model, count(sentences(), context=2, tokenizer=model, vocabulary_size=ROWS))
+    given = ("compare", "--model", model, "--text", text, "--separator", "<end>", "--context", 2, *DRAWS)
+    done = run(*given, "--ties", "positions", "--tied-contexts", 30, "--out", tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["contexts"] == 30
+    assert "With ties, 30 of the 36 contexts of the text are used" in done.stderr
+    for target in ("tied", "nuclear"):
+        for items in ("frequent_context", "rare_context", "token"):
+            assert data["numbers"][f"{target}_{items}_agreement"]["value"] is not None
+    assert sum("without them" in reason for reason in data["reasons"]) == 3
+    assert (tmp_path / "out" / "manifest.json").is_file()
 
 
 def test_arrays_are_compared_with_a_saved_prediction(tmp_path: Path) -> None:
@@ -147,6 +164,8 @@ def test_two_texts_are_refused_and_compared_on_what_they_share(tmp_path: Path) -
         (["prediction"], "Compare needs PREDICTION and RUN"),
         (["prediction", "run", "--arrays", "a.safetensors"], "Compare needs PREDICTION and RUN"),
         (["prediction", "run", "--text", "a.txt"], "need --model"),
+        (["prediction", "run", "--ties", "self"], "--ties needs --model"),
+        (["--model", "m", "--text", "a.txt", "--tied-contexts", "9"], "needs ties"),
         (["--model", "m"], "needs --text"),
         (["prediction", "--model", "m", "--text", "a.txt"], "leave out PREDICTION"),
         (["--model", "m", "--text", "a.txt", "--figure", "a.gif"], "must end in .html"),

@@ -129,7 +129,7 @@ def test_the_whole_vocabulary_takes_part(folder: Path, found: CheckpointCurve) -
 
 def test_a_module_in_memory_gives_the_numbers_of_its_folder(folder: Path, found: CheckpointCurve) -> None:
     (point,) = found
-    assert found.prediction is not None
+    assert isinstance(found.prediction, FeaturePrediction)
     assert found.stats is not None
     given: dict[str, Any] = {"tokenizer": folder / "tokenizer.json", "permutations": 20}
     module_in_memory = language_model(build("llama"), tokenizer=folder / "tokenizer.json")
@@ -333,6 +333,7 @@ def test_rivals_of_a_model_are_those_of_its_rows_and_states(folder: Path, found:
     quick: dict[str, Any] = {"held_out": 0, "explanations": ("probabilities", "proxy")}
     (point,) = found
     assert found.stats is not None
+    assert isinstance(found.prediction, FeaturePrediction)
     given = (point.W, point.H)
     expected = rivals(found.stats, given, found.prediction, loss_gap=point.loss_gap, permutations=20, **quick)
     table = model_rivals(folder, sentences(), bos=False, top_contexts=1000, **FEW, **quick)

@@ -14,7 +14,7 @@ from tokengeom.cli.output import print_summary, progress_shown, require_figure_p
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.settings import SeveralModelsSettings
+from tokengeom.page.settings import SeveralModelsSettings, TiesSettings
 
 if TYPE_CHECKING:
     from tokengeom.comparison.checkpoints import CheckpointCurve
@@ -66,6 +66,7 @@ def compare_command(
         ),
     ] = None,
     trained: SeveralModelsSettings,
+    tying: TiesSettings,
     reading: ReadingSettings,
     settings: CompareSettings,
 ) -> None:
@@ -79,11 +80,17 @@ def compare_command(
     * `tokengeom compare --model stories260K --text stories.txt --figure geometry.html`
     * `tokengeom compare --model checkpoint-1000 --model checkpoint-2000 --text stories.txt --figure training.png`
     * `tokengeom compare --model seed-0 --model seed-1 --separate-trainings --text stories.txt`
+    * `tokengeom compare --model stories260K --text stories.txt --context 6 --ties positions+pairs`
     """
     began = time.monotonic()
     if not model:
         if text or figure is not None:
             raise InputError("--text and --figure need --model PATH: name the model's folder, or leave them out.")
+        if tying.ties is not None:
+            raise InputError(
+                "--ties needs --model PATH. For a run, make the prediction with ties first: tokengeom predict STATS "
+                "--loss-gap GAP --ties positions+pairs --out TIED, then tokengeom compare TIED RUN."
+            )
         comparison = _compare_run(prediction, run or [], arrays, shared_tokens, out, settings)
         print_summary(comparison, began=began, out=out)
         return
@@ -100,7 +107,7 @@ def compare_command(
     if out is not None:
         CheckpointCurve.require_target(out)
     with progress_shown() as progress:
-        curve = compare_models(model, corpus_of(text), progress=progress, **keywords(trained, reading, settings))
+        curve = compare_models(model, corpus_of(text), progress=progress, **keywords(trained, tying, reading, settings))
         if out is not None:
             curve.save(out)
     drawn = {} if figure is None else {"figure": str(figure)}
@@ -142,11 +149,15 @@ def _draw(curve: CheckpointCurve, path: Path) -> None:
     from tokengeom.figures.comparisons import checkpoints
     from tokengeom.figures.heatmaps import feature_heatmaps
     from tokengeom.theory.features import FeaturePrediction
+    from tokengeom.theory.proxy import ProxyPrediction
 
     if len(curve) > 1:
         save_figure(checkpoints(curve), path)
         return
     (point,) = curve
     if not isinstance(curve.prediction, FeaturePrediction):
-        raise InputError("Heat-maps need L_mm, and only its proxy was computed: use --no-proxy or fewer contexts.")
+        made, instead = ("a prediction with ties", "leave out --ties")
+        if isinstance(curve.prediction, ProxyPrediction):
+            made, instead = "its proxy", "use --no-proxy or fewer contexts"
+        raise InputError(f"Heat-maps need L_mm, and only {made} was computed: {instead}.")
     save_figure(feature_heatmaps(curve.prediction, {point.model: point}, stats=curve.stats), path)

@@ -152,4 +152,5 @@ def _model_and_prediction(
     model = last_checkpoint(folder, trained, progress)
     prepared = prepare_text(corpus_of(text), model, trained, reading, progress)
     states = prepared.states(model, trained.bos, progress).compared
+    assert prepared.prediction is not None, "it is made from the text, without ties"
     return prepared.prediction, {states.name: states}

@@ -34,8 +34,9 @@ from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, block_pairs, jackk
 from tokengeom.results.convert import Added, Number
 
 Better = Literal["higher", "lower"]
-ItemKind = Literal["contexts", "supports", "tokens", "held-out contexts"]
+ItemKind = Literal["contexts", "supports", "tokens", "held-out contexts", "frequent contexts", "rare contexts"]
 """What a number is about; "supports" are contexts with weights, so that each pair of supports counts once."""
+BY_FREQUENCY: tuple[ItemKind, ItemKind] = ("frequent contexts", "rare contexts")
 CONTEXTS_AND_TOKENS: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
 Name = tuple[str, str]
 """Key of what the run is compared with (`tokengeom.comparison.target`, or the name of another explanation; empty for a
@@ -66,7 +67,7 @@ class Agreement:
     ``better``
         Whether higher or lower numbers mean agreement.
     ``items``
-        What it is about: "contexts", "supports", "tokens" or "held-out contexts".
+        What it is about: one of `ItemKind`.
     ``mean``
         Mean of the number over the trainings; the value itself where there is one.
     ``reliability``, ``seed_error``

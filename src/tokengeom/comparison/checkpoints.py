@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.agreement import BY_FREQUENCY, Agreement
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.target import PROXY
+from tokengeom.comparison.target import AT_LOSS, PROXY, TIED
 from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.core.numerics import Float
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
@@ -21,6 +21,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.theory.storage import write_arrays
+from tokengeom.theory.tied import TiedPrediction
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -92,6 +93,11 @@ class CheckpointComparison(FactorsInside):
         """Numbers with the proxy; empty where the prediction is not the proxy."""
         return self.comparison.targets.get(PROXY.key, {})
 
+    @property
+    def with_ties(self) -> dict[str, Agreement]:
+        """Numbers with the prediction in which contexts are tied; empty where there is none."""
+        return self.comparison.targets.get(TIED.key, {})
+
     def headline(self) -> dict[str, Agreement]:
         """Agreement of contexts and tokens with each prediction, by a phrase such as "contexts, at the loss".
 
@@ -101,8 +107,13 @@ class CheckpointComparison(FactorsInside):
             "at the loss": self.comparison.at_loss,
             "in the limit": self.comparison.in_limit,
             "with the proxy": self.with_proxy,
+            "with ties": self.with_ties,
         }
         judged = {"contexts": ("support_agreement", "context_agreement"), "tokens": ("token_agreement",)}
+        if "frequent_context_agreement" in self.with_ties:
+            judged = {items: (f"{items.replace(' ', '_')[:-1]}_agreement",) for items in (*BY_FREQUENCY, "tokens")}
+            untied = {target.info.name: self.comparison.targets.get(target.key, {}) for target in AT_LOSS.values()}
+            tables = {"with ties": self.with_ties, **{f"without ties ({k})": v for k, v in untied.items()}}
         return {
             f"{items}, {place}": next(table[name] for name in names if name in table)
             for items, names in judged.items()
@@ -124,7 +135,7 @@ class CheckpointComparison(FactorsInside):
             f"{self.model}{saved}: {self.m:,} contexts of {self.context} tokens ({self.windows:,} windows), "
             f"{self.V:,} tokens, d={self.d}."
         ]
-        if self.occur_once:
+        if self.occur_once and not self.with_ties:
             lines.append(
                 f"{self.occur_once:,} of these contexts occur once in the text, and {self.m - self.occur_once:,} "
                 "repeat. A single token follows a context that occurs once: the theory then predicts one direction per "
@@ -169,7 +180,7 @@ class CheckpointCurve(AbstractResult):
     title: ClassVar[str] = "Checkpoints compared with the prediction"
 
     points: tuple[CheckpointComparison, ...]
-    prediction: Annotated[FeaturePrediction | ProxyPrediction | None, Skipped] = None
+    prediction: Annotated[FeaturePrediction | ProxyPrediction | TiedPrediction | None, Skipped] = None
     stats: Annotated[NextTokenStatistics | None, Skipped] = None
 
     def __iter__(self) -> Iterator[CheckpointComparison]:

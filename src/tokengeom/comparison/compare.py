@@ -70,6 +70,8 @@ from tokengeom.comparison.target import (
     proven,
     proxy_limitations,
     tables_of,
+    ties_sentences,
+    untied_beside,
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, judge
 from tokengeom.core.factors import Factors
@@ -192,6 +194,14 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, within: float, prog
         made, notes = (at, []) if at else predictions_at(inputs.gap, prediction, *asked, progress)
         at, unproven = proven(made, within)
         limitations += [*notes, *unproven, *feature_limitations(prediction, inputs.run)]
+    elif isinstance(prediction, TiedPrediction):
+        limitations = [] if prediction.in_limit else loss_limitations(prediction, inputs.gap)
+        if prediction.relative_gap > within:
+            limitations.append(f"Its norm is proven only to a relative gap of {prediction.relative_gap:.1e}.")
+        asked = settings.at_loss, settings.tolerance
+        made, notes = (at, []) if at else untied_beside(prediction, *asked, progress)
+        at, unproven = proven(made, within)
+        limitations += [*notes, *unproven]
     targets = targets_of(prediction, at)
     kept = directed_in_all(target.H for target in targets.values())
     limitations += training_limitations(inputs.observed)
@@ -200,14 +210,20 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, within: float, prog
 
 def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     run = inputs.observed[0]
-    by_norm = {at.norm: inputs.targets[AT_LOSS[at.norm].key].H for at in inputs.at}
+    is_tied = isinstance(inputs.prediction, TiedPrediction)
+    # With ties the verdict is about them, and the prediction without them stands beside.
+    by_norm = {} if is_tied else {at.norm: inputs.targets[AT_LOSS[at.norm].key].H for at in inputs.at}
     norm, inputs = judged_inputs(inputs, by_norm)
-    target = TARGETS[next(iter(inputs.targets))] if norm is None else AT_LOSS[norm]
+    target = next(TARGETS[key] for key in TARGETS if key in inputs.targets) if norm is None else AT_LOSS[norm]
     chooser = Chooser.of(inputs)
     explained = _explanations(inputs, chooser)
     together = chooser.together(list(explained.values())) if len(explained) > len(inputs.targets) else None
     added = {} if together is None else {COUNTS.key: together}
     numbers, rows = pair_numbers(inputs, explained | added, target.key, settings, floors=tuple(inputs.targets))
+    if is_tied:
+        more, further_rows, said = _numbers_by_frequency(inputs, target.key, settings)
+        numbers, rows = numbers | more, [*rows, *further_rows]
+        inputs = replace(inputs, limitations=(*inputs.limitations, *said))
     shown = {*inputs.targets, *added}
     ours = {name: agreement for name, agreement in numbers.items() if name[0] in shown}
     agreements = flat_names(ours | _context_sums(inputs, settings))
@@ -228,7 +244,7 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
         rows=tuple(rows),
         disagreement=disagreement(inputs.run, inputs.groups, norm or "nuclear", efficiency, inputs.seen),
         circumstances=circumstances,
-        reasons=(*verdict.reasons, *norm_sentence(norm, run, tables)),
+        reasons=(*verdict.reasons, *norm_sentence(norm, run, tables), *ties_sentences(rows)),
         limitations=(*inputs.limitations, *sampling_limitations(inputs.size[0], inputs.kept, inputs.seen)),
         unexplained=() if together is None else unexplained_items(inputs, together),
         compared=(inputs.prediction, run),
@@ -253,6 +269,7 @@ def pair_numbers(
     judged: str | None,
     settings: CompareSettings,
     floors: tuple[str, ...] | None = None,
+    kinds: Sequence[ItemKind] = ITEMS,
 ) -> tuple[dict[Name, Agreement], list[RivalRow]]:
     """Numbers over pairs of contexts and of tokens on their scale, and rows that compare the explanations.
 
@@ -262,11 +279,13 @@ def pair_numbers(
         Key of the prediction that the others are compared with; None where there is none.
     ``floors``
         Keys of those whose Gaussian floors are wanted; None for all.
+    ``kinds``
+        What the numbers are about; other kinds than tokens are about the compared contexts.
     """
     agreements: dict[Name, Agreement] = {}
     rows: list[RivalRow] = []
     infos = {key: explanation.info for key, explanation in explained.items() if key != COUNTS.key}
-    for items in ITEMS:
+    for items in kinds:
         numbers = SimilarityNumbers(
             items,
             inputs.geometries["tokens" if items == "tokens" else "contexts"],
@@ -285,6 +304,21 @@ def pair_numbers(
         }
         rows += rival_rows(assessed, infos, judged)
     return agreements, rows
+
+
+def _numbers_by_frequency(
+    inputs: Inputs, judged: str, settings: CompareSettings
+) -> tuple[dict[Name, Agreement], list[RivalRow], list[str]]:
+    """Numbers of the targets on frequent contexts and on rare ones, and which these are."""
+    parts, said = inputs.by_frequency()
+    numbers: dict[Name, Agreement] = {}
+    rows: list[RivalRow] = []
+    for items, contexts in parts.items():
+        part = replace(inputs, kept=contexts)
+        explained = {k: Explained.by_factors(TARGETS[k].info, target, part) for k, target in inputs.targets.items()}
+        more, further_rows = pair_numbers(part, explained, judged, settings, tuple(explained), (items,))
+        numbers, rows = numbers | more, rows + further_rows
+    return numbers, rows, said
 
 
 def assess_run(
@@ -340,7 +374,7 @@ def _circumstances(inputs: Inputs, target: Target) -> Circumstances:
         groups=int(np.unique(inputs.groups[inputs.kept]).size),
         V=inputs.size[0],
         one_hot=limit is not None and bool(np.all(np.diff(limit.P.indptr) == 1)),
-        coverage=getattr(inputs.prediction, "coverage", None),
+        coverage=getattr(inputs.prediction, "coverage", None if inputs.stats is None else inputs.stats.coverage),
         merged=0.0 if inputs.stats is None else inputs.stats.merged_share,
         large_groups=_large_groups(inputs),
         frequency_gap=None if limit is None else frequency_gap(limit),

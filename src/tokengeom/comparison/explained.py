@@ -339,7 +339,7 @@ class RivalRow:
     ``rival``, ``meaning``, ``uses``, ``parameters``, ``ours``
         As in `ExplanationInfo`.
     ``items``
-        "contexts", "supports", "tokens" or "held-out contexts".
+        One of `ItemKind`.
     ``agreement``, ``similarity``
         As in `SimilarityNumbers`, with intervals and, where they were asked for, floors.
     ``behind``

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, ItemKind, check_permutations
+from tokengeom.comparison.agreement import BY_FREQUENCY, CONTEXTS_AND_TOKENS, ItemKind, check_permutations
 from tokengeom.comparison.model_states import ModelStates, states_of
 from tokengeom.comparison.similarity import numbered
-from tokengeom.comparison.similarity_numbers import Geometry, drawn_items
-from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, SIMULATED, TIED
+from tokengeom.comparison.similarity_numbers import MOST_ITEMS, Geometry, drawn_items
+from tokengeom.comparison.target import AT_LOSS, FEWEST_GROUPS, LIMIT, PROXY, SIMULATED, TIED
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int, seen_tokens
@@ -148,6 +148,28 @@ class Inputs:
         if items == "tokens":
             return np.arange(tokens.size)
         return numbered(self.groups[contexts])
+
+    def by_frequency(self) -> tuple[dict[ItemKind, Int], list[str]]:
+        """The most frequent of the compared contexts, as many of the others, drawn at random, and what these are.
+
+        Empty where the text's counts are not known, or are the same for all.
+        """
+        if self.stats is None or not self.stats.has_counts:
+            return {}, []
+        often, order = self.stats.context_counts, np.random.default_rng(0).permutation(self.kept)
+        # Among contexts that occur equally often, it is chance which of them are frequent.
+        order = order[np.argsort(-often[order], kind="stable")]
+        k = min(MOST_ITEMS, order.size // 2)
+        frequent, rest = order[:k], order[k:]
+        rare = np.random.default_rng(1).choice(rest, k, replace=False)
+        if k < FEWEST_GROUPS or often[frequent].max() == often[rest].min():
+            return {}, []
+        said = (
+            f"Frequent contexts are the {k:,} with the most windows, at least {often[frequent].min():,} each. Rare "
+            f"contexts are {k:,} of the other {rest.size:,}, drawn at random with a fixed seed: their mean number of "
+            f"windows is {often[rare].mean():.3g}, and {(often[rare] == 1).mean():.0%} of them have one."
+        )
+        return dict(zip(BY_FREQUENCY, (np.sort(frequent), np.sort(rare)), strict=True)), [said]
 
     @cached_property
     def strata(self) -> Int | None:

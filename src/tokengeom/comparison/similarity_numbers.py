@@ -133,7 +133,7 @@ class SimilarityNumbers(AbstractNumbers):
     """Numbers ``(key, {item}_{kind})``, such as ``("limit", "context_agreement")`` and ``("PMI", "token_similarity")``.
 
     where
-        items     "contexts", "supports", "tokens" or "held-out contexts"
+        items     one of `ItemKind`
         runs      geometry of the items in each run; most numbers are those of the first
         targets   key of an explanation -> its geometry of the items
         dim       dimensions of the run, for Gaussian embeddings of its shape
@@ -182,7 +182,7 @@ class SimilarityNumbers(AbstractNumbers):
 
     def number(self, kind: str) -> str:
         """Name of a number of one of the `KINDS`, such as "context_agreement"."""
-        return f"{self.items.removesuffix('s').removeprefix('held-out ')}_{kind}"
+        return f"{self.items.removesuffix('s').removeprefix('held-out ').replace(' ', '_')}_{kind}"
 
     def without_direction(self, key: str) -> int:
         """Number of items without a direction in an explanation."""

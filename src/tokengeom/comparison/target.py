@@ -8,14 +8,15 @@ that is known. In a saved comparison the name of a number is the key of its targ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.comparison.agreement import Agreement, Name
+from tokengeom.comparison.agreement import BY_FREQUENCY, Agreement, Name
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
@@ -28,7 +29,11 @@ from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
+
+if TYPE_CHECKING:
+    from tokengeom.comparison.explained import Lead, RivalRow
 
 NormName = Annotated[str, Matches("|".join(NORMS), f"one of {', '.join(NORMS)}")]
 NORM_OF_OPTIMIZER = {
@@ -51,6 +56,8 @@ SAME_LOSS = 0.02
 MEANINGS = {
     "support_agreement": "correlation of context cosines, each pair of different supports counted once, 1 is best",
     "context_agreement": "correlation of context cosines over pairs with different supports, 1 is best",
+    "frequent_context_agreement": "the same over pairs of frequent contexts, 1 is best",
+    "rare_context_agreement": "the same over pairs of rare contexts, drawn at random, 1 is best",
     "token_agreement": "correlation of token cosines over pairs of different tokens, 1 is best",
     # Comparisons of version 0.1.0 alone have these two.
     "context_cka": "centred kernel alignment of contexts with different supports (norms matter), 1 is best",
@@ -58,6 +65,8 @@ MEANINGS = {
     "logit_cosine": "cosine of the centred logits, 1 is best",
     "support_similarity": "the papers' SIM of context cosines, each pair of supports counted once, 1 is best",
     "context_similarity": "the papers' SIM of context cosines, 1 is best",
+    "frequent_context_similarity": "the papers' SIM of cosines of frequent contexts, 1 is best",
+    "rare_context_similarity": "the papers' SIM of cosines of rare contexts, 1 is best",
     "token_similarity": "the papers' SIM of token cosines, 1 is best",
     "finite_distance": "||P_F(L) - L_in||, 0 is best",
     "collapse": "ratio of the scatter of context directions within support groups to that between them, 0 is best",
@@ -162,8 +171,8 @@ COUNTS = Target(
     "sum of all explanations by counts",
 )
 """What all explanations say together (`tokengeom.comparison.explained`): at least this much comes from counts."""
-TARGETS = {target.key: target for target in (*AT_LOSS.values(), TIED, SIMULATED, LIMIT, PROXY, COUNTS)}
-"""Every target by its key, in the order of tables."""
+TARGETS = {target.key: target for target in (TIED, *AT_LOSS.values(), SIMULATED, LIMIT, PROXY, COUNTS)}
+"""Every target by its key, in the order of tables. Without a norm, the first that there is has the verdict."""
 
 Tables = Mapping[str, Mapping[str, Agreement]]
 """Key of each target -> its numbers by name; the numbers of the run alone are under the empty key."""
@@ -241,8 +250,45 @@ def predictions_at(
     return tuple(predictions), notes
 
 
-def loss_path(prediction: FeaturePrediction, norm: str, tolerance: float) -> LossPath:
-    """Predictions at any loss for the statistics of a prediction in the limit."""
+def untied_beside(
+    tied: TiedPrediction, asked: bool | None, tolerance: float, progress: AbstractProgress
+) -> tuple[tuple[LossPrediction, ...], list[str]]:
+    """The prediction without ties at the same loss and in the same norm, or why there is none; ``asked`` as before."""
+    if asked is False or tied.in_limit:
+        return (), []
+    if tied.norm not in norms_at_loss(tied.P, asked):
+        return (), [f"What ties change is not known: no prediction was made without them. {too_large(tied.P)}"]
+    try:
+        return (loss_path(tied, tied.norm, tolerance).at(tied.loss_gap, progress),), []
+    except ProblemError as problem:
+        return (), [f"What ties change is not known: the prediction without them failed: {problem}"]
+
+
+def ties_sentences(rows: Iterable[RivalRow]) -> list[str]:
+    """What ties changed, for the better or worse: frequent contexts, rare ones, and tokens; empty where not known."""
+    untied = {row.items: row for row in rows if row.rival in [target.info.name for target in AT_LOSS.values()]}
+    sentences = []
+    for items in (*BY_FREQUENCY, "tokens"):
+        row = untied.get(items)
+        if row is None or not math.isfinite(row.ahead.value):
+            continue
+        change, without = row.ahead.turned, row.agreement.fair
+        sentences.append(
+            f"{items.capitalize()}: agreement {without + change.value:.2f} with ties and {without:.2f} without them: "
+            f"{ties_change(change)}."
+        )
+    return sentences if len(sentences) > 1 else []
+
+
+def ties_change(change: Lead) -> str:
+    """What ties change, in a phrase; ``change`` is the agreement with ties minus the one without."""
+    clear = change.is_clear or change.turned.is_clear
+    how = f"clearly {'better' if change.value > 0 else 'worse'} with ties" if clear else "no clear difference"
+    return f"{how} ({change})"
+
+
+def loss_path(prediction: FeaturePrediction | TiedPrediction, norm: str, tolerance: float) -> LossPath:
+    """Predictions at any loss for the statistics of a prediction."""
     known, settings = prediction, LossSettings(norm=norm, tolerance=tolerance)
     return LossPath(known.P, known.pi, entropy=known.entropy, statistics_hash=known.statistics_hash, settings=settings)
 
@@ -362,7 +408,7 @@ def norm_sentence(norm: str | None, run: object, targets: Tables) -> list[str]:
     return [f"{why} ({mine}); the {NORMS[others[0]]} gives {theirs}."]
 
 
-def loss_limitations(prediction: LossPrediction, gap: float | None) -> list[str]:
+def loss_limitations(prediction: LossPrediction | TiedPrediction, gap: float | None) -> list[str]:
     """Whether prediction and run are at the same loss."""
     if gap is None:
         return [f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats; that of the run is not known."]

@@ -87,6 +87,7 @@ def checkpoints(curve: CheckpointCurve) -> Figure:
         "Agreement with the prediction at the loss": [point.comparison.at_loss for point in curve],
         "Agreement with the limit, L^mm": [point.comparison.in_limit for point in curve],
         "Agreement with the proxy S~": [point.with_proxy for point in curve],
+        "Agreement with the prediction with ties": [point.with_ties for point in curve],
     }
     # A logarithmic axis over a narrow range has no labels.
     losses: Scale = "log" if gaps.min() > 0 and gaps.max() > WIDE * gaps.min() else "linear"
@@ -96,7 +97,7 @@ def checkpoints(curve: CheckpointCurve) -> Figure:
         if curves:
             panels.append(LinePanel(title, x, "correlation of cosines", curves, scale, "linear", EQUAL))
     caption = (
-        f"{len(curve)} checkpoints of one model on the {last.m:,} most frequent contexts of {last.context} tokens and "
+        f"{len(curve)} checkpoints of one model on {last.m:,} contexts of {last.context} tokens and "
         f"{last.V:,} tokens of a text. Loss gap: the loss of the model on these contexts minus the entropy of the "
         f"text, {last.entropy:.3f} nats. Agreement: correlation of the cosines between contexts with different "
         "supports, each pair of supports counted once, and between different tokens, with the predicted ones (1 is "

@@ -33,12 +33,14 @@ from tokengeom.core.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import seen_tokens
 from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.resources import free_memory
 from tokengeom.core.settings import share, takes
 from tokengeom.corpus.locate import Corpus, ReadingSettings
 from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 from tokengeom.models.language_model import ModuleModel
-from tokengeom.page.settings import ModelTextSettings, SeveralModelsSettings
+from tokengeom.page.settings import ModelTextSettings, SeveralModelsSettings, TiesSettings
 from tokengeom.problems.regularised_logits import Merging
+from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -46,17 +48,24 @@ from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import LIMIT_ENTRIES, ProxyPrediction, predict_leading_proxy
+from tokengeom.theory.tied import TiedPrediction
+from tokengeom.theory.tied_path import CONTEXT_ARRAYS, FEATURE_ARRAYS
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
     from tokengeom.corpus.tokenizers import AbstractTokenizer
     from tokengeom.keywords import CompareModelsKeywords, ModelRivalsKeywords
 
+NO_TIES = TiesSettings()
+TIED_SIZES = (160_000, 80_000, 40_000, 20_000, 10_000, 5_000)
+"""Contexts of a prediction with ties, where not all of a text can be used."""
+MOST_WORK = {"cpu": 4e7, "cuda": 4e10}
+"""Entries that one step of the solver touches, at most: some hundred steps of this size take minutes."""
 LIMIT_TOLERANCE = 1e-4
 """Proven relative gap of L_mm for a model. Agreement differs from that at 1e-6 by less than 0.001."""
 
 
-@takes(SeveralModelsSettings, ReadingSettings, CompareSettings)
+@takes(SeveralModelsSettings, TiesSettings, ReadingSettings, CompareSettings)
 def compare_models(
     models: str | Path | Sequence[str | Path],
     text: Corpus,
@@ -73,21 +82,25 @@ def compare_models(
     text
         What `tokengeom.count` takes.
     """
-    chosen, reading, comparing = share(
-        settings, SeveralModelsSettings, ReadingSettings, CompareSettings, verb="compare_models"
+    chosen, tying, reading, comparing = share(
+        settings, SeveralModelsSettings, TiesSettings, ReadingSettings, CompareSettings, verb="compare_models"
     )
     shown = progress or SilentProgress()
-    prepared, read = _read_models(models, text, chosen, reading, shown)
+    prepared, read = _read_models(models, text, chosen, reading, shown, tying)
     at = _predictions_at(prepared, read, comparing, chosen.device, shown)
-    points = []
+    points: list[CheckpointComparison] = []
+    prediction: FeaturePrediction | ProxyPrediction | TiedPrediction | None = prepared.prediction
     for states, given in zip(read, at, strict=True):
         others = [other.compared for other in read if other is not states] if chosen.separate_trainings else []
-        runs = [states.compared, *others]
-        comparison = compare(prepared.prediction, runs, at=given, progress=shown, **vars(comparing))
+        if tying.ties is not None:
+            solving = {"at_loss": comparing.at_loss, "tolerance": comparing.tolerance, "progress": shown}
+            prediction, given = tied_and_untied(prepared.stats, states.compared, tying.ties, chosen.device, **solving)
+        assert prediction is not None, "without ties it is made from the text"
+        comparison = compare(prediction, [states.compared, *others], at=given, progress=shown, **vars(comparing))
         points.append(prepared.checkpoint(states, comparison))
     if not chosen.separate_trainings and all(point.step is not None for point in points):
         points.sort(key=lambda point: point.step or 0)
-    return CheckpointCurve(tuple(points), prepared.prediction, prepared.stats)
+    return CheckpointCurve(tuple(points), prediction, prepared.stats)
 
 
 @takes(SeveralModelsSettings, ReadingSettings, RivalSettings)
@@ -114,8 +127,8 @@ def model_rivals(
     given = models if chosen.separate_trainings else _folders(models)[-1]
     prepared, read = _read_models(given, text, chosen, reading, shown)
     (at,) = _predictions_at(prepared, read[:1], comparing, chosen.device, shown)
-    stats, prediction, states = prepared.stats, prepared.prediction, [one.compared for one in read]
-    return rivals(stats, states, prediction, at=at or (), progress=shown, **vars(comparing))
+    stats, states = prepared.stats, [one.compared for one in read]
+    return rivals(stats, states, prepared.prediction, at=at or (), progress=shown, **vars(comparing))
 
 
 def _folders(models: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -132,6 +145,7 @@ def _read_models(
     chosen: SeveralModelsSettings,
     reading: ReadingSettings,
     progress: AbstractProgress,
+    tying: TiesSettings = NO_TIES,
 ) -> tuple[ModelText, list[TextStates]]:
     """The text with its prediction, and every model on it; the last model decides about tokenizer and BOS."""
     folders = _folders(models)
@@ -142,7 +156,7 @@ def _read_models(
         )
     model = load_model(folders[-1], chosen, progress)
     name, tokenizer = model.name, model.tokenizer
-    prepared = prepare_text(text, model, chosen, reading, progress)
+    prepared = prepare_text(text, model, chosen, reading, progress, tying)
     states = [prepared.states(model, chosen.bos, progress)]
     for folder in reversed(folders[:-1]):
         # Without this the model before would be held until the next one is loaded.
@@ -170,12 +184,12 @@ class ModelText:
     ``stats``
         The same after the support policy.
     ``prediction``
-        From ``stats``: L_mm with its proof, or the proxy.
+        From ``stats``: L_mm with its proof, or the proxy. None with ties, where it depends on the model's loss.
     """
 
     counted: NextTokenStatistics
     stats: NextTokenStatistics
-    prediction: FeaturePrediction | ProxyPrediction
+    prediction: FeaturePrediction | ProxyPrediction | None
 
     def states(self, model: ModuleModel, bos: bool | None, progress: AbstractProgress) -> TextStates:
         """A model on the contexts of the text, as they are and after the support policy."""
@@ -222,10 +236,13 @@ def prepare_text(
     chosen: ModelTextSettings,
     reading: ReadingSettings,
     progress: AbstractProgress,
+    tying: TiesSettings = NO_TIES,
 ) -> ModelText:
     """Count a text with a model's own tokenizer and predict its geometry."""
-    counted = count_for_model(text, model, chosen, reading, progress)
+    counted = count_for_model(text, model, chosen, reading, progress, tying)
     stats = supports_for_model(counted, chosen)
+    if tying.ties is not None:
+        return ModelText(counted, stats, None)
     return ModelText(counted, stats, predict_or_proxy(stats, chosen.proxy, progress, chosen.device))
 
 
@@ -235,8 +252,12 @@ def count_for_model(
     chosen: ModelTextSettings,
     reading: ReadingSettings,
     progress: AbstractProgress,
+    tying: TiesSettings = NO_TIES,
 ) -> NextTokenStatistics:
-    """Statistics of the most frequent contexts with a model's tokenizer; those that occur once are drawn at random."""
+    """Statistics of the most frequent contexts with a model's tokenizer; those that occur once are drawn at random.
+
+    With ties, as many contexts as can be used.
+    """
     model.require_length(chosen.context)
     settings = {
         "context": chosen.context,
@@ -245,6 +266,8 @@ def count_for_model(
         "progress": progress,
         **vars(reading),
     }
+    if tying.ties is not None:
+        return contexts_for_ties(count(text, **settings), tying, chosen.device, progress)
     # An iterator can be read only once.
     if not isinstance(text, Iterator):
         frequent = count(text, top_contexts=chosen.top_contexts, **settings)
@@ -256,10 +279,17 @@ def count_for_model(
 
 @dataclass(frozen=True)
 class FrequentOrDrawn(MostFrequentContexts):
-    """Keep the ``k`` contexts with the most windows; ties are decided at random, with a fixed seed."""
+    """Keep the ``k`` contexts with the most windows, and ``others`` of the rest; both at random, with a fixed seed.
+
+    Among contexts with equally many windows it is chance which of them are kept.
+    """
+
+    others: int = 0
 
     def describe(self) -> str:
         """The rule, as a phrase."""
+        if self.others:
+            return f"the {self.k:,} most frequent contexts and {self.others:,} of the others, drawn at random"
         return f"the {self.k:,} most frequent contexts, ties decided at random"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
@@ -267,8 +297,76 @@ class FrequentOrDrawn(MostFrequentContexts):
         totals = pairs.context_totals()
         order = np.random.default_rng(0).permutation(totals.size)
         kept = np.zeros(totals.size, np.bool_)
-        kept[order[np.argsort(-totals[order], kind="stable")[: self.k]]] = True
+        order = order[np.argsort(-totals[order], kind="stable")]
+        kept[order[: self.k]] = True
+        kept[np.random.default_rng(1).permutation(order[self.k :])[: self.others]] = True
         return pairs.keep(kept[pairs.context])
+
+
+def contexts_for_ties(
+    counted: NextTokenStatistics, tying: TiesSettings, device: str, progress: AbstractProgress
+) -> NextTokenStatistics:
+    """All contexts, or as many as were asked for, or as are solved for in time: half frequent, half drawn at random."""
+    assert tying.ties is not None, "the caller asks"
+    kept = counted
+    # The last size is taken in any case.
+    for size in _tied_sizes(counted.m, tying):
+        kept = counted if size >= counted.m else counted.cut(FrequentOrDrawn(size - size // 2, size // 2))
+        assert kept.contexts is not None, "they were counted"
+        features = ContextFeatures.of_contexts(kept.contexts, tying.ties).F
+        if _fits(seen_tokens(kept.P).size, features, kept.m, device):
+            break
+    share = "" if kept.coverage is None else f", which have {kept.coverage:.0%} of its windows"
+    progress.say(f"With ties, {kept.m:,} of the {counted.m:,} contexts of the text are used{share}.")
+    return kept
+
+
+def _tied_sizes(m: int, tying: TiesSettings) -> list[int]:
+    """Numbers of contexts to try: the one that was asked for; or all, then fewer and fewer."""
+    return [m, *(size for size in TIED_SIZES if size < m)] if tying.tied_contexts is None else [tying.tied_contexts]
+
+
+def _work(rows: int, features: int, contexts: int) -> float:
+    """About how many entries one step of the solver touches."""
+    return rows * (contexts + 2.0 * features) + rows**2 * features / 50
+
+
+def _fits(rows: int, features: int, contexts: int, device: str) -> bool:
+    """Whether a prediction with ties takes minutes at most, and half of the memory."""
+    where, needed = solver_device(device), 8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts)
+    return needed <= free_memory(where) / 2 and _work(rows, features, contexts) <= MOST_WORK[where]
+
+
+def expected_with_ties(stats: NextTokenStatistics, tying: TiesSettings, device: str) -> tuple[int, float]:
+    """About how many contexts `contexts_for_ties` will use, and how much more work a step is on them than on a cut."""
+    assert tying.ties is not None, "the caller asks"
+    assert stats.contexts is not None, "they were counted"
+    rows, features = seen_tokens(stats.P).size, ContextFeatures.of_contexts(stats.contexts, tying.ties).F
+    in_text = stats.effects[0].before.m if stats.effects else stats.m
+    sizes = [(m, round(features * m / stats.m)) for m in _tied_sizes(in_text, tying)]
+    m, more = next((size for size in sizes if _fits(rows, size[1], size[0], device)), sizes[-1])
+    return min(m, in_text), _work(rows, more, m) / _work(rows, features, stats.m)
+
+
+def tied_and_untied(
+    stats: NextTokenStatistics,
+    states: ModelStates,
+    ties: str,
+    device: str,
+    *,
+    at_loss: bool | None,
+    tolerance: float,
+    progress: AbstractProgress,
+) -> tuple[TiedPrediction, list[LossPrediction] | None]:
+    """The prediction with ties at the loss of a model, and the one without them at the same loss."""
+    where = solver_device(device)
+    try:
+        tied = predict(stats, loss_gap=states.loss_gap, ties=ties, device=where, progress=progress)
+    except ProblemError as error:
+        raise ProblemError(f"No prediction with ties was made at the loss of {states.name}. {error}") from error
+    if at_loss is False:
+        return tied, None
+    return tied, [predict(stats, loss_gap=tied.loss_gap, tolerance=tolerance, device=where, progress=progress)]
 
 
 def supports_for_model(counted: NextTokenStatistics, chosen: ModelTextSettings) -> NextTokenStatistics:

@@ -22,7 +22,7 @@ from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.corpus import corpus, methods, model
 from tokengeom.page.sections.explore import explore
 from tokengeom.page.sections.figures import packed
-from tokengeom.page.sections.measurement import agreement, collapse, training
+from tokengeom.page.sections.measurement import agreement, collapse, ties, training
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import diagnosis, summary
 from tokengeom.page.sections.unseen import unseen
@@ -31,9 +31,23 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-SECTIONS = (summary, explore, corpus, prediction, training, agreement, collapse, concepts, unseen, diagnosis, methods)
+SECTIONS = (
+    summary,
+    explore,
+    corpus,
+    prediction,
+    training,
+    agreement,
+    ties,
+    collapse,
+    concepts,
+    unseen,
+    diagnosis,
+    methods,
+)
 """Functions that make the sections, in the order of the page; a page about a trained model has ``model`` in place of
-``training``, a page without any geometry has no ``explore``, and one without a prediction with ties no ``unseen``."""
+``training``, a page without any geometry has no ``explore``, and one without a prediction with ties neither ``ties``
+(about a model) nor ``unseen``."""
 EXPLORER = (
     "explore_data.js",
     "explore_map.js",

@@ -113,6 +113,7 @@ class Report(AbstractResult):
             "rivals": {name: table.to_dict()["best"] for name, table in self.contents.rivals.items()},
             "comparisons": {name: comparison.to_dict() for name, comparison in comparisons.items()},
             "unseen": None if self.contents.unseen is None else self.contents.unseen.to_dict(),
+            "ties": None if self.contents.ties is None else self.contents.ties.to_dict(),
             "missing": list(self.contents.missing),
         }
 
@@ -347,6 +348,8 @@ def _contents(executor: Executor) -> ReportContents:
     contents = ReportContents.from_stages(executor.results, title, (), _provenance(executor))
     missing = missing_sentences(contents, plan.settings.trainings)
     without = None if plan.models is not None else plan.settings.why_no_transformer
+    if plan.settings.ties is not None and contents.ties is None:
+        without = "No prediction with ties was made: on these contexts the loss of the model was not reached."
     return replace(contents, missing=(without, *missing) if without else missing)
 
 

@@ -14,12 +14,14 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.model_states import ModelStates
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import InputError
+from tokengeom.page import tied_stages
 from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.compare_models import ModelText, TextStates
 from tokengeom.page.formatting import listed
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.page.source_text import joined_names
+from tokengeom.page.tied_stages import TiedContexts
 from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UnseenContexts
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -54,6 +56,8 @@ class ReportContents:
         ``runs``, and all are in ``comparisons``.
     ``unseen``
         The prediction with ties for contexts that the text does not have, and its test; None where none was made.
+    ``ties``
+        The last model compared with a prediction with ties, on more contexts; None where that was not asked for.
     ``missing``
         Sentences: what was left out, why, and what to do about it.
     ``provenance``
@@ -73,6 +77,7 @@ class ReportContents:
     path: Sequence[PathPrediction] = ()
     models: Mapping[str, ReadModel] = field(default_factory=dict)
     unseen: UnseenContexts | None = None
+    ties: TiedContexts | None = None
     missing: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -137,7 +142,7 @@ class ReportContents:
             prediction = replace(prediction, stats=stats)
         names, path = _names(results), results.get("path")
         runs: dict[str, Run | ReadModel] = dict(_by_model(results, "run-", Run, names))
-        models = {result.name: result for result in results.values() if isinstance(result, ReadModel)}
+        models = {model.name: model for model in _read(results).values()}
         models = {name: models[name] for name in names.values() if name in models}
         runs |= dict(list(models.items())[-1:])
         known = Choice.for_model if models else Choice.given
@@ -155,6 +160,7 @@ class ReportContents:
             path=path.points if isinstance(path, PredictedPath) else (),
             models=models,
             unseen=_unseen(results),
+            ties=_ties(results),
             missing=tuple(missing),
             provenance=provenance or {},
         )
@@ -242,9 +248,25 @@ def _unseen(results: Mapping[str, AbstractResult]) -> UnseenContexts | None:
     return UnseenContexts(cut, replace(tied, stats=counted))
 
 
+def _ties(results: Mapping[str, AbstractResult]) -> TiedContexts | None:
+    """What the stages with ties made; None where one of them is missing."""
+    counted, tied, comparison = (
+        results.get(name) for name in (tied_stages.COUNTED, tied_stages.TIED, tied_stages.COMPARISON)
+    )
+    if isinstance(counted, NextTokenStatistics) and isinstance(tied, TiedPrediction):
+        return TiedContexts(counted, tied, comparison) if isinstance(comparison, Comparison) else None
+    return None
+
+
+def _read(results: Mapping[str, AbstractResult]) -> dict[str, ReadModel]:
+    """Models on the contexts of the page, by their stages."""
+    read = {stage: model for stage, model in results.items() if isinstance(model, ReadModel)}
+    return {stage: model for stage, model in read.items() if stage != tied_stages.MODEL}
+
+
 def _names(results: Mapping[str, AbstractResult]) -> dict[str, str]:
     """Names on the page by the name that the stages of a model have; models that were read in their order."""
-    read = {stage: model.name for stage, model in results.items() if isinstance(model, ReadModel)}
+    read = {stage: model.name for stage, model in _read(results).items()}
     return {**MODEL_NAMES, **dict(sorted(read.items(), key=lambda item: int(item[0].rpartition("-")[2])))}
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import option, option_of, options_of
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS
+from tokengeom.statistics.context_features import parse_ties
 from tokengeom.statistics.cuts import CutSettings, Rest
 from tokengeom.training.optimizers.base import paper_steps
 from tokengeom.training.settings import TrainingSettings
@@ -27,7 +28,7 @@ SECONDS_PER_STEP = {UFM: 8e-4, TRANSFORMER: 5e-2}
 """Expected duration of a training step on two cores, for the estimate of the time left."""
 TRAININGS: dict[str, int] = {"small": 2, "paper": 1}
 """Number of trainings of every model, by preset."""
-OF_MODEL = ("bos", "proxy", "precision", "allow_pickle")
+OF_MODEL = ("bos", "proxy", "precision", "allow_pickle", "ties", "tied_contexts")
 MOST_SEEDS = 100
 NOT_WITH_MODEL = ("preset", "tokenizer", "vocabulary", "rest", "steps", "dim", "transformer", "seeds", "unseen")
 """Settings that need a trained model, and those that have no meaning with one."""
@@ -117,6 +118,32 @@ class SeveralModelsSettings(ModelTextSettings):
 
 
 @dataclass(frozen=True)
+class TiesSettings:
+    """A prediction in which contexts are tied by the tokens that they share, for more contexts of a text."""
+
+    ties: str | None = option(
+        None,
+        "Compare with the prediction in which contexts that share tokens share vectors: a sum of positions, pairs, "
+        "suffixes and self, such as positions+pairs. The prediction without ties stands beside it.",
+        panel=MODEL_TEXT,
+    )
+    tied_contexts: int | None = option(
+        None,
+        "Contexts of the prediction with ties: half of them the most frequent, half a random choice of the others "
+        "with a fixed seed. By default all, or as many as some minutes and the memory allow.",
+        panel=MODEL_TEXT,
+    )
+
+    def __post_init__(self) -> None:
+        if self.ties is not None:
+            parse_ties(self.ties, length=2)  # Refuses what cannot be used.
+        if self.tied_contexts is not None and self.ties is None:
+            raise InputError("tied_contexts (--tied-contexts) needs ties (--ties): give both, or leave it out.")
+        if self.tied_contexts is not None and self.tied_contexts < 2:
+            raise InputError(f"tied_contexts must be 2 or more; got {self.tied_contexts}.")
+
+
+@dataclass(frozen=True)
 class ReportSettings:
     """Settings of `tokengeom.report`, apart from how files are read."""
 
@@ -150,6 +177,8 @@ class ReportSettings:
     proxy: bool | None = option_of(ModelTextSettings, "proxy", panel=MODEL)
     precision: str = option_of(ModelTextSettings, "precision", panel=MODEL)
     allow_pickle: bool = option_of(ModelTextSettings, "allow_pickle", panel=MODEL)
+    ties: str | None = option_of(TiesSettings, "ties", panel=MODEL)
+    tied_contexts: int | None = option_of(TiesSettings, "tied_contexts", panel=MODEL)
     steps: int | None = option(None, "Training steps of every model; by default the preset's.", panel=TRAINING)
     dim: int | None = option(None, "Embedding dimension of every model; by default the preset's.", panel=TRAINING)
     transformer: bool = option(True, "Train a transformer as well as the unconstrained features model.", panel=TRAINING)
@@ -191,7 +220,9 @@ class ReportSettings:
                 raise InputError(f"The setting {name} must be {smallest} or more; got {value}.")
         if self.seeds is not None and self.seeds > MOST_SEEDS:
             raise InputError(f"The setting seeds must be at most {MOST_SEEDS}, one training each; got {self.seeds:,}.")
-        CutSettings(rest=self.rest, support=self.support)  # Refuses what cannot be used.
+        # Both refuse what cannot be used.
+        CutSettings(rest=self.rest, support=self.support)
+        TiesSettings(self.ties, self.tied_contexts)
         self._check_model()
 
     def _check_model(self) -> None:
@@ -240,6 +271,11 @@ class ReportSettings:
     def model_prediction(self) -> dict[str, Any]:
         """What is predicted for a trained model, and where; empty where models are trained."""
         return {"proxy": self.proxy, "device": self.device} if self.model_folders else {}
+
+    @property
+    def tying(self) -> TiesSettings:
+        """How contexts are tied."""
+        return TiesSettings(self.ties, self.tied_contexts)
 
     @property
     def draws(self) -> dict[str, Any]:

@@ -14,7 +14,8 @@ model meanwhile (`tokengeom.page.training_ahead`).
 
 Where trained models are given, reading them takes the place of training: ``model-1, model-2, ...`` instead of
 ``run-...``. The text is counted with the tokenizer of the last one and its whole vocabulary, so there is no choice. The
-last model decides whether the BOS token is read, and is read first; rivals are compared for it alone.
+last model decides whether the BOS token is read, and is read first; rivals are compared for it alone. With ties it is
+read on more contexts (`tokengeom.page.tied_stages`).
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ from tokengeom.page.executor import (
 from tokengeom.page.read_model import Models, ReadModel
 from tokengeom.page.settings import MODEL_NAMES, TRANSFORMER, ModelTextSettings, ReportSettings
 from tokengeom.page.source_text import SourceText, content_hashes
+from tokengeom.page.tied_stages import tied_stages
 from tokengeom.page.training_ahead import (
     estimate_model,
     expected_seconds,
@@ -143,7 +145,9 @@ def model_stages(source: Source, settings: ReportSettings, models: Models) -> li
     stages += [_reading_stage(models, place, reading) for place in (models.last, *range(models.last))]
     for place, name in enumerate(models.names):
         stages += _comparing_stages(f"{READ}{place + 1}", name, settings, with_rivals=place == models.last)
-    return stages
+    if settings.ties is None:
+        return stages
+    return [*stages, *tied_stages(settings, models, f"{READ}{models.last + 1}", _statistics_settings, COMPARING)]
 
 
 def _choice_stage(text: SourceText, settings: ReportSettings) -> Stage:

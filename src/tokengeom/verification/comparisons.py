@@ -23,7 +23,7 @@ from tokengeom.comparison.inputs import NOT_SAVED, MadeFrom, Observed, Predictio
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.similarity_numbers import KINDS
-from tokengeom.comparison.target import norm_of, norm_sentence
+from tokengeom.comparison.target import norm_of, norm_sentence, ties_sentences
 from tokengeom.comparison.text_comparison import Movement, TextComparison
 from tokengeom.core.errors import TokengeomError
 from tokengeom.results.contract import SAME, NearbyResults, under
@@ -136,7 +136,7 @@ def _differences_to_earlier(
 def _differences(claimed: Comparison, again: Comparison, run: Observed, tolerance: float) -> Checks:
     """Whether two comparisons have the same numbers and sentences."""
     verdict = claimed.judged()
-    on_norm = claimed.reasons[0 if verdict is None else len(verdict.reasons) :]
+    said = claimed.reasons[0 if verdict is None else len(verdict.reasons) :]
     as_claimed = "the same" if tolerance == RECOMPUTED else _WITHIN
     of_agreements = {
         f"the values of all agreements are {as_claimed}": "value better items",
@@ -156,11 +156,17 @@ def _differences(claimed: Comparison, again: Comparison, run: Observed, toleranc
         ),
         "the limitations are the same": "limitations",
     }
-    on_norm_again = norm_sentence(claimed.norm, run, claimed.targets)
+    on_norm_again, on_ties_again = norm_sentence(claimed.norm, run, claimed.targets), ties_sentences(claimed.rows)
+    on_norm, on_ties = said[: len(said) - len(on_ties_again)], said[len(said) - len(on_ties_again) :]
     return {
         **_computed_again(claimed.agreements, again.agreements, of_agreements, tolerance),
         **_computed_again({"": claimed}, {"": again}, of_all, tolerance),
         "computed again, the sentence on the norm is the same": list(on_norm) == on_norm_again,
+        **(
+            {"computed again, the sentences on ties are the same": list(on_ties) == on_ties_again}
+            if on_ties_again
+            else {}
+        ),
     }
 
 
@@ -338,7 +344,7 @@ def find_sources(origin: MadeFrom | None, nearby: NearbyResults) -> Sources | st
             return f"the {name} was not a saved result"
     if missing or not runs:
         return not_beside(*missing[0]) if missing else NOT_RECORDED
-    if stats is not None and isinstance(prediction, FeaturePrediction | ProxyPrediction | Simulation):
+    if stats is not None and isinstance(prediction, FeaturePrediction | ProxyPrediction | Simulation | TiedPrediction):
         prediction = replace(prediction, stats=stats)
     runs_there, at_there = [run for run in runs if run is not None], [known for known in at if known is not None]
     return Sources(prediction, runs_there, at_there, stats, origin.settings)

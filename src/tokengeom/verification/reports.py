@@ -19,6 +19,7 @@ from tokengeom.core.errors import MissingExtraError, TokengeomError
 from tokengeom.core.factors import Factors
 from tokengeom.core.progress import SilentProgress
 from tokengeom.page import report as page_report
+from tokengeom.page import tied_stages
 from tokengeom.page.cache import (
     FORMAT_VERSION,
     UNFINISHED,
@@ -57,8 +58,17 @@ KINDS_OF_STAGES = {
     CUT: ("statistics",),
     COUNTED: ("statistics",),
     UNSEEN: ("tied",),
+    tied_stages.COUNTED: ("statistics",),
+    tied_stages.MODEL: ("model",),
+    tied_stages.UNTIED: ("at-loss",),
+    tied_stages.COMPARISON: ("comparison",),
+    tied_stages.TIED: ("tied",),
 }
 """Beginning of the names of stages -> kinds of what such a stage makes."""
+OTHER_STATISTICS = {UNSEEN: COUNTED} | dict.fromkeys(
+    (tied_stages.TIED, tied_stages.UNTIED, tied_stages.COMPARISON), tied_stages.COUNTED
+)
+"""Stages that are about a cut of their own -> the stage that made it."""
 NOT_CHECKED = (
     "the report's title, what it says is missing, commands, versions, machine, seconds, also of its stages, and that "
     "the text has the stated hash: they are as recorded when it was made"
@@ -145,13 +155,13 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
     for name, result in results.items():
         inputs = stages[name]["inputs"]
         shown = check_choice(result, nearby, stats) if isinstance(result, Choice) else check_result(result, nearby)
+        about = results.get(OTHER_STATISTICS.get(name, STATISTICS))
         if hasattr(result, "statistics_hash"):
-            about = results.get(COUNTED) if name == UNSEEN else stats
             is_same = isinstance(about, NextTokenStatistics) and result.statistics_hash == about.hash
             shown["it is about these statistics"] = is_same
         shown |= _check_settings(result, inputs)
         if isinstance(result, Comparison | Rivals):
-            shown |= _check_sources(result, inputs, results, stats)
+            shown |= _check_sources(result, inputs, results, about)
         if isinstance(result, Run) and not result.diverged:
             shown |= _check_probes(result, results.get(PREDICTION), stats)
         if name == COUNTED and isinstance(result, NextTokenStatistics):
@@ -184,12 +194,14 @@ def _check_sources(
     result: Comparison | Rivals,
     inputs: Mapping[str, Any],
     results: Mapping[str, AbstractResult],
-    stats: NextTokenStatistics,
+    stats: AbstractResult | None,
 ) -> Checks:
     """Whether the results that a comparison names are the stages that the record says it was made from."""
     origin, allowed = result.made_from, {saved_hash(results[name]) for name in inputs.get("stages", {})}
-    named = origin is not None and origin.prediction is not None and bool(origin.runs)
-    known = origin is not None and set(origin.hashes) <= allowed and origin.statistics == stats.hash
+    if origin is None or not isinstance(stats, NextTokenStatistics):
+        return {"the results that it names are those beside it": False}
+    named = origin.prediction is not None and bool(origin.runs)
+    known = set(origin.hashes) <= allowed and origin.statistics == stats.hash
     return {"the results that it names are those beside it": named and known}
 
 
