@@ -71,9 +71,12 @@ _PATHS = (
     "\x1b[31m",
     "model",
     "x/y",
+    "text.txt/x",
+    "s3://bucket/x.parquet",
+    "https://example.org/x",
 )
 _LARGE = "999999999999"
-_MAY_BE_LARGE = {"dim", "vocabulary", "top-contexts", "components", "context", "min-count", "max-vocabulary"}
+_MAY_BE_LARGE = {"dim", "vocabulary", "top-contexts", "components", "context", "min-count", "max-vocabulary", "batch"}
 """Options whose size is refused at once where it does not fit; others would rightly take for ever."""
 _NOT_TRIED = {
     "engine",

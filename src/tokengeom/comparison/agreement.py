@@ -45,6 +45,8 @@ TIE = 1e-6
 """Relative difference below which a value equals its floor: permutations of like items change rounding alone."""
 FEWEST_DRAWS = 20
 """Smallest number of draws from which a 95th percentile is taken."""
+MOST_DRAWS = 1_000_000
+"""Largest number of permutations: more change no digit that is shown."""
 GAUSSIAN_DRAWS = 20
 """Gaussian embeddings whose 95th percentile is a floor: each costs as much as the number itself."""
 
@@ -374,11 +376,11 @@ def permutation_orders(rng: np.random.Generator, size: int, permutations: int, s
 
 
 def check_permutations(permutations: int) -> None:
-    """Refuse a number of permutations that is too small for a percentile; 0 leaves floors out."""
-    if permutations != 0 and permutations < FEWEST_DRAWS:
+    """Refuse a number of permutations that is too small for a percentile, or beyond use; 0 leaves floors out."""
+    if permutations != 0 and not FEWEST_DRAWS <= permutations <= MOST_DRAWS:
         raise ProblemError(
-            f"A 95th percentile needs at least {FEWEST_DRAWS} permutations, or 0 for no floors; got "
-            f"permutations={permutations}. 200 is usual."
+            f"A 95th percentile needs at least {FEWEST_DRAWS} permutations, or 0 for no floors, and {MOST_DRAWS:,} "
+            f"at most; got permutations={permutations}. 200 is usual."
         )
 
 

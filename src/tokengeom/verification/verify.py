@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokengeom.core.errors import InputError
+from tokengeom.core.settings import takes
 from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, check_hashes, saved_folder, under
 from tokengeom.results.manifests import MANIFEST, read_kind, read_seal
 from tokengeom.results.registry import EXPORTED, registered, result_class
@@ -108,6 +109,7 @@ class Verification:
         )
 
 
+@takes()
 def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[str | Path] = ()) -> Verification:
     """Check a saved result of any kind, or every result in a folder, without training again.
 
