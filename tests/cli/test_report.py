@@ -47,3 +47,20 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, given: list[object], mes
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_report_that_is_stopped_early_names_only_a_folder_that_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    def stop(*given: object, **settings: object) -> None:
+        if kept:
+            (tmp_path / "page-results").mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tokengeom.page.report.report", stop)
+    (tmp_path / "text.txt").write_text("w3 w4 w5")
+    done = run(tmp_path / "text.txt", "--out", tmp_path / "page.html")
+    assert done.exit_code == 130
+    assert ("page-results" in done.stderr.replace("\n", "")) == kept
+    assert ("nothing was saved" in done.stderr) != kept

@@ -11,7 +11,7 @@ from scipy import stats
 
 from tokengeom.comparison.agreement import TIE, Agreement, Better, assess, check_permutations, permutation_orders
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.core.errors import ProblemError
+from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.numerics import MOST_BLOCKS, jackknife_interval, leave_out_blocks
 from tokengeom.results.convert import from_plain, to_plain
 
@@ -167,3 +167,8 @@ def test_one_item_has_a_value_at_most() -> None:
     assert np.isnan([found["", "context_agreement"].value, found["", "context_agreement"].low]).all()
     nothing = assess(SimilarityNumbers.of("contexts", np.ones((3, 0)), {"": np.ones((3, 0))}), permutations=20, seed=0)
     assert np.isnan(nothing.agreements()["", "context_agreement"].value)
+
+
+def test_permutations_that_do_not_fit_are_refused_by_their_name() -> None:
+    with pytest.raises(ResourceError, match=r"1,000,000,000,000 permutations of 6 items .*fewer permutations"):
+        permutation_orders(np.random.default_rng(0), 6, 10**12)

@@ -118,6 +118,8 @@ def test_a_closed_vocabulary_refuses_unknown_tokens(kind: type[AbstractTokenizer
     [
         ("nonsense", r"neither a kind \(word, whitespace, code, character, byte, bpe, bpe:SIZE\)"),
         ("bpe:x", "whole number"),
+        ("bpe:99999999999", "number of tokens in 'bpe:99999999999' must be .* at most 10,000,000"),
+        ("bpe:999999999", "at most 10,000,000"),
         ("bpe", "trained on text"),
     ],
 )

@@ -13,7 +13,8 @@ import pytest
 import tokengeom as tg
 from pipeline_cases import plain_page, write_text
 from tokengeom.core.errors import InputError, ResourceError
-from tokengeom.page.cache import only_writer, require_place
+from tokengeom.page.cache import require_place
+from tokengeom.results.folders import only_writer
 
 QUICK: dict[str, Any] = {
     "context": 2,
@@ -67,7 +68,7 @@ def test_another_file_is_not_changed_and_an_older_page_is_replaced(tmp_path: Pat
 def test_a_second_report_is_refused_while_the_first_is_written(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     with only_writer(tmp_path / "page-results"):
-        with pytest.raises(InputError, match="Another report is being written"):
+        with pytest.raises(InputError, match="Another command is writing"):
             tg.report(write_text(tmp_path / "stories.txt"), page, **QUICK)
         with only_writer(tmp_path / "other-results"):
             pass
@@ -79,7 +80,7 @@ def test_a_second_report_is_refused_while_the_first_is_written(tmp_path: Path) -
 
 def test_a_killed_report_does_not_lock_out_the_next_one(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from tokengeom.page.cache import only_writer\n"
+        "import sys; from pathlib import Path; from tokengeom.results.folders import only_writer\n"
         "with only_writer(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     folder = tmp_path / "page-results"
@@ -87,7 +88,7 @@ def test_a_killed_report_does_not_lock_out_the_next_one(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(InputError, match="Another report"), only_writer(folder):
+        with pytest.raises(InputError, match="Another command"), only_writer(folder):
             pass
         other.send_signal(signal.SIGKILL)
     with only_writer(folder):

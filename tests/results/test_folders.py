@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tokengeom.core.errors import InputError, ResourceError
@@ -261,3 +263,71 @@ def test_the_running_command_is_in_manifests_and_then_forgotten(tmp_path: Path) 
         save(tmp_path / "r", "x")
     assert json.loads((tmp_path / "r/manifest.json").read_text())["command"]["settings"] == {"context": 4}
     assert current_command() is None
+
+
+def test_modes_follow_the_umask_whichever_library_writes(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    before = os.umask(0o027)
+    try:
+        with atomic_folder(tmp_path / "r", KIND) as work:
+            save_file({"W": np.eye(2)}, work / "arrays.safetensors")
+            (work / "inside").mkdir()
+            (work / "inside/private").touch(0o600)
+            write_manifest(work, KIND, 1, {})
+        replace_file(tmp_path / "page", b"page")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert {modes.pop("r"), modes.pop("inside")} == {0o750}
+    assert modes == dict.fromkeys(("arrays.safetensors", "private", "manifest.json", "page"), 0o640)
+
+
+def test_everything_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real, rename = os.fsync, Path.rename
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        synced.append(f"rename to {Path(target).name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "rename", renamed)
+    save(tmp_path / "r", "new")
+    assert sorted(synced[:4]) == ["a", "b", "manifest.json", "new"]
+    assert synced[4:] == ["rename to r", tmp_path.name]
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_fails_while_it_writes_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ResourceError, match=os.strerror(fault)):
+        save(tmp_path / "deep/er/r", "new")
+    assert names_in(tmp_path) == [], "folders that were made for it are removed"
+
+
+def test_a_file_system_that_cannot_sync_folders_is_used_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(descriptor: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", cannot)
+    save(tmp_path / "r", "new")
+    assert (tmp_path / "r/a").read_text() == "new"
+
+
+def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ResourceError, match=r"Cannot make the folder .*file/x: .*file is a file\. Choose another"):
+        save(tmp_path / "file/x/r", "new")
+    assert (tmp_path / "file").read_text() == "mine"

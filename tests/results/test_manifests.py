@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokengeom.core.errors import InputError
+from tokengeom.results.contract import require_unchanged
 from tokengeom.results.folders import atomic_folder
 from tokengeom.results.manifests import (
     LARGEST_MANIFEST,
@@ -146,3 +150,45 @@ def test_a_file_that_a_user_names_may_be_a_link_and_must_be_a_file(tmp_path: Pat
         ):
             with pytest.raises(InputError, match=what):
                 require_regular(tmp_path / name)
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """The system refuses to open a file, as it does for a user without permission; the superuser may open all."""
+    real = os.open
+
+    def refuse(path: Path) -> None:
+        def refusing(name: object, *arguments: Any, **named: Any) -> int:
+            if isinstance(name, Path | str) and Path(name) == path:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return real(name, *arguments, **named)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(os, "open", refusing)
+
+    return refuse
+
+
+@pytest.mark.parametrize("name", ["inside/a", MANIFEST])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(
+    folder: Path, refusing: Callable[[Path], None], name: str
+) -> None:
+    refusing(folder / name)
+    with pytest.raises(InputError, match=r"may not be read by this user \(permission denied\)") as said:
+        require_unchanged(folder)
+    assert name in str(said.value)
+    assert "damaged" not in str(said.value)
+
+
+def test_a_missing_file_is_still_damage(folder: Path) -> None:
+    (folder / "inside/a").unlink()
+    with pytest.raises(InputError, match="is damaged"):
+        require_unchanged(folder)
+
+
+def test_an_input_file_without_permission_is_refused_before_a_library_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"x")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match="permission denied"):
+        require_regular(tmp_path / "a.parquet")

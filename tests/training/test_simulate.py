@@ -12,7 +12,7 @@ import pytest
 
 import tokengeom as tg
 from network_cases import small_stories
-from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.numerics import centre_columns, cosines
 from tokengeom.core.progress import SilentProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -220,3 +220,8 @@ def test_runs_that_cannot_be_copied_are_refused() -> None:
         simulate(stats, like=stats)  # type: ignore[arg-type]
     with pytest.raises(ProblemError, match="reads the tokens of contexts"):
         simulate(NextTokenStatistics.from_counts(stats.counts.toarray()), loss_gap=0.5)
+
+
+def test_replicates_that_do_not_fit_are_refused_by_their_name() -> None:
+    with pytest.raises(ResourceError, match="weights of 1,000,000,000,000 replicates"):
+        simulate(small_stories(), loss_gap=0.5, replicates=10**12)

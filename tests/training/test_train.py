@@ -133,7 +133,7 @@ NAN[2, 3], ZERO[:, 7] = np.nan, 0.0
     ],
 )
 def test_invalid_input_is_refused_with_its_name_and_value(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(ProblemError, match=says):
+    with pytest.raises(InputError, match=says):
         train(random_statistics(0), **arguments)
 
 
@@ -209,3 +209,20 @@ def test_the_default_run_is_adamw_on_the_summed_loss_with_the_papers_schedule() 
     default, explicit = train(stats, steps=20), train(stats, "ufm", steps=20, **asked)
     np.testing.assert_array_equal(default.W, explicit.W)
     assert default.settings == explicit.settings
+
+
+@pytest.mark.parametrize("model", ["ufm", "mlp"])
+def test_a_batch_that_does_not_fit_is_refused_by_its_name(model: str) -> None:
+    with pytest.raises(ResourceError, match=r"batch=1,000,000,000,000 .*Take a smaller batch"):
+        train(random_statistics(8), model, dim=2, steps=2, batch=10**12)
+
+
+@pytest.mark.parametrize("size", [{"dim": 10**12}, {"dim": 4, "layers": 10**12}])
+def test_a_network_that_cannot_fit_is_refused_before_it_is_built(size: dict[str, int]) -> None:
+    with pytest.raises(ResourceError, match="must fit in memory"):
+        train(random_statistics(8), "mlp", steps=2, **size)  # type: ignore[arg-type]
+
+
+def test_records_without_number_are_refused() -> None:
+    with pytest.raises(ProblemError, match="at most 1,000,000; got 1,000,000,000,000"):
+        train(random_statistics(8), dim=2, steps=2, records_per_decade=10**12)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.core.errors import InputError
+from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.results.manifests import write_manifest
 from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.optimizers.base import optimizer_names
-from tokengeom.training.run import Checkpoints, Run
+from tokengeom.training.run import Checkpoints, Run, Snapshot
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import train, train_many
 from tokengeom.verification.verify import verify
@@ -206,3 +206,37 @@ def test_what_a_killed_run_left_is_removed_when_it_is_resumed(tmp_path: Path) ->
         use()
         assert not left.exists()
     assert not (tmp_path / "run").exists()
+
+
+TRAINING = """
+import sys
+import tokengeom as tg
+from training_problems import random_statistics
+say = lambda *_: (print("training", flush=True), sys.stdin.readline())
+tg.train(random_statistics(8), dim=3, steps=30, checkpoint=sys.argv[1], on_record=say)
+"""
+
+
+def test_a_second_training_into_a_folder_is_refused_and_a_killed_one_does_not_lock_it(tmp_path: Path) -> None:
+    stats, folder = random_statistics(8), tmp_path / "run"
+    tests = str(Path(__file__).parents[1])
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {tests!r})\n{TRAINING}", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"training\n"
+        for resume in (False, True):
+            with pytest.raises(InputError, match=r"Another command is writing to .*run\. Wait"):
+                train(stats, dim=3, steps=30, checkpoint=folder, resume=resume)
+        other.kill()
+    train(stats, dim=3, steps=30, checkpoint=folder, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_full_disk_leaves_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(snapshot: Snapshot, folder: Path) -> dict[str, Any]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Snapshot, "write", full)
+    with pytest.raises(ResourceError, match="No space left"):
+        train(random_statistics(8), dim=3, steps=3, checkpoint=tmp_path / "deep/run")
+    assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ A command that fails prints one paragraph on the standard error, never a traceba
 
 from __future__ import annotations
 
+import atexit
 import errno
 import functools
 import inspect
@@ -18,7 +19,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -30,6 +31,7 @@ from tokengeom.cli.options import expanded, gathered, option_names, read_setting
 from tokengeom.cli.output import TerminalConsole, chosen_output, escaped_streams
 from tokengeom.core.errors import TokengeomError
 from tokengeom.core.processes import Interruption, handle_signals
+from tokengeom.results.folders import remove_work_folders
 from tokengeom.results.manifests import recording_command
 
 EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -84,6 +86,8 @@ def errors_as_paragraphs() -> Iterator[None]:
 
 
 def _end_interrupted() -> NoReturn:
+    Interruption.too_late = True
+    remove_work_folders()
     TerminalConsole(stderr=True).print("Interrupted. Nothing half-written was left behind.", style="yellow")
     raise typer.Exit(EXIT_INTERRUPTED) from None
 
@@ -326,7 +330,26 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     handle_signals()
     sys.unraisablehook = _deliver_again
-    sys.exit(run_command())
+    # Registered first, it is called last.
+    atexit.register(_leave)
+    code = EXIT_INTERRUPTED
+    try:
+        code = run_command()
+        Interruption.too_late = True
+    except KeyboardInterrupt:
+        Interruption.too_late = True
+    sys.exit(EXIT_INTERRUPTED if Interruption.arrived else code)
+
+
+def _leave() -> None:
+    """The last thing that a process does: Python is about to give signals back to the system, which would kill it."""
+    for ends in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ends, signal.SIG_IGN)
+    if Interruption.arrived:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(EXIT_INTERRUPTED)
 
 
 def _deliver_again(ignored: sys.UnraisableHookArgs) -> None:
@@ -341,7 +364,7 @@ def _deliver_again(ignored: sys.UnraisableHookArgs) -> None:
 
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command line, by default the process's own, and return its exit code."""
-    Debug.enabled = Interruption.arrived = False
+    Debug.enabled = Interruption.arrived = Interruption.too_late = False
     typed = sys.argv[1:] if arguments is None else arguments
     try:
         with escaped_streams(), errors_as_paragraphs():

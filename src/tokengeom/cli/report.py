@@ -63,7 +63,8 @@ def report_command(
     except KeyboardInterrupt:
         where = results_folder(out)
         console = TerminalConsole(stderr=True)
-        console.print(f"Interrupted. What was finished is in {where}; the same command continues from there.")
+        kept = f"What was finished is in {where}; the same command continues from there."
+        console.print(f"Interrupted. {kept if where.is_dir() else 'Nothing was finished, and nothing was saved.'}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     hash_of_results = hash_of_saved(results_folder(out))
 

@@ -31,6 +31,7 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, block_pairs, jackknife_interval, leave_out_blocks, to_line
+from tokengeom.core.resources import require_memory
 from tokengeom.results.convert import Added, Number
 
 Better = Literal["higher", "lower"]
@@ -368,6 +369,8 @@ def describe_scale(permutations: int, trainings: int = 1) -> list[str]:
 
 def permutation_orders(rng: np.random.Generator, size: int, permutations: int, strata: Int | None = None) -> Int:
     """Uniform permutations, one per row; within strata (one per item) where they are given."""
+    held = 3 * 8 * permutations * size
+    require_memory(held, f"{permutations:,} permutations of {size:,} items", "Take fewer permutations: 200 is usual.")
     if strata is None:
         return rng.permuted(np.tile(np.arange(size, dtype=np.int64), (permutations, 1)), axis=1)
     orders = np.empty((permutations, size), dtype=np.int64)

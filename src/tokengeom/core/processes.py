@@ -13,15 +13,21 @@ from tokengeom.core.errors import ResourceError
 
 
 class Interruption:
-    """Whether a signal asked this process to end; any error after that is a consequence of it."""
+    """Whether a signal asked this process to end; any error after that is a consequence of it.
+
+    ``too_late``
+        Whether the process is ending anyway: a signal then changes the exit code alone.
+    """
 
     arrived = False
+    too_late = False
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Handle a signal that ends the process: raise KeyboardInterrupt, and remember it."""
     Interruption.arrived = True
-    raise KeyboardInterrupt
+    if not Interruption.too_late:
+        raise KeyboardInterrupt
 
 
 def handle_signals() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Literal, Protocol
 
 from tokengeom.core.errors import CorpusError
-from tokengeom.results.manifests import kind_of_file, open_plain
+from tokengeom.results.manifests import kind_of_file, open_plain, require_regular
 
 OnBytes = Callable[[int], None]
 Errors = Literal["strict", "replace"]
@@ -72,6 +72,7 @@ def require_plain_file(path: Path) -> int:
             f"{path} is {kind_of_file(status.st_mode)}; a corpus is read from plain files. "
             f"{_remedy(path, status.st_mode)}"
         )
+    require_regular(path)
     return status.st_size
 
 

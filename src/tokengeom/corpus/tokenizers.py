@@ -21,6 +21,7 @@ import numpy as np
 from tokengeom.core.errors import TokenizerError
 from tokengeom.corpus.documents import AFTER_SINGLE_CHARACTER, BEFORE_WHITE_SPACE, Ids, after_punctuation, last_match
 from tokengeom.corpus.files import exists, shortened
+from tokengeom.results.manifests import require_regular
 
 
 def as_texts(given: Sequence[str]) -> Sequence[str]:
@@ -454,8 +455,11 @@ def _train(name: str, texts: Callable[[], Iterator[str]] | None) -> AbstractToke
     if texts is None:
         raise TokenizerError("A BPE tokenizer is trained on text: pass text, or the path of a saved tokenizer.")
     _, _, size = name.partition(":")
-    if size and not (size.isascii() and size.isdigit() and len(size) < 10):
-        raise TokenizerError(f"The size in '{name}' must be a whole number of at most 9 digits, such as bpe:4096.")
+    # The library reserves memory for as many tokens as are asked for, and ends the process where there is too little.
+    if size and not (size.isascii() and size.isdigit() and len(size) < 10 and int(size) <= _LARGEST_BPE):
+        raise TokenizerError(
+            f"The number of tokens in '{name}' must be a whole number of at most {_LARGEST_BPE:,}, such as bpe:4096."
+        )
     return train_bpe(texts(), int(size or DEFAULT_BPE_SIZE))
 
 
@@ -472,6 +476,7 @@ def load_tokenizer(path: Path) -> AbstractTokenizer:
 
 
 def _read_json(file: Path) -> object:
+    require_regular(file)
     try:
         size = file.stat().st_size
         if size > _LARGEST_FILE:
@@ -489,3 +494,4 @@ def _read_json(file: Path) -> object:
 
 
 _LARGEST_FILE = 1 << 30
+_LARGEST_BPE = 10**7

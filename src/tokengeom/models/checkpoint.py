@@ -220,7 +220,15 @@ def load_model(folder: Path, safetensors: bool, precision: str = "auto") -> Any:
             )
     # A config can be wrong in every way, and the library raises whatever that leads to.
     except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if not safetensors and re.search(r"weights.only|pickle", f"{type(error).__name__} {error}", re.IGNORECASE):
+            # What PyTorch advises, weights_only=False, would run whatever code is in the file.
+            raise CheckpointError(
+                f"{folder} holds its weights as a pickle that is damaged, or that has more in it than tensors, which "
+                "is not read. Save the model again with save_pretrained (safetensors)."
+            ) from error
         raise CheckpointError(
             f"{folder} cannot be loaded as a causal language model: {reason} Check that config.json and the weights "
             "belong together, and that transformers is not older than the model."

@@ -196,11 +196,13 @@ def read_file(path: Path) -> Arrays:
         raise
     # A damaged file leads these libraries to errors of many types; NumPy has no bfloat16, which is a KeyError.
     except Exception as error:
-        kind, how = "arrays of numbers", "pickled objects are refused: save it with numpy.save or numpy.savez"
+        kind, how = "arrays of numbers", "Likely truncated; pickled objects are refused: save it with numpy.savez"
         if path.suffix == ".safetensors":
-            kind, how = "safetensors", "bfloat16 is refused: save it as float32"
+            short = isinstance(error, KeyError)
+            kind = "safetensors"
+            how = "NumPy has no such numbers (bfloat16): save it as float32" if short else "Likely truncated or damaged"
         reason = str(error).rstrip(". ") or type(error).__name__
-        raise CheckpointError(f"{path} cannot be read as {kind}: {reason}. Likely truncated; {how}.") from error
+        raise CheckpointError(f"{path} cannot be read as {kind}: {reason}. {how}.") from error
 
 
 def _tensors(path: Path) -> Arrays:

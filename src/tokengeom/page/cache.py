@@ -17,14 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -353,49 +349,3 @@ def require_apart(page: Path, files: Sequence[Path]) -> None:
     for path in files:
         if page.exists() and path.exists() and page.samefile(path):
             raise InputError(f"{page} is the text itself, which the page would replace. Choose another --out.")
-
-
-@contextmanager
-def only_writer(results: Path) -> Iterator[None]:
-    """Hold a lock on a folder of results; a second report to the same folder is refused meanwhile.
-
-    The system releases the lock when the process ends; the next report uses and removes the file of a killed one.
-    """
-    if find_spec("fcntl") is None:
-        yield
-        return
-    lock = results.with_name(f".{results.name}.lock")
-    descriptor = _lock(lock, results)
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _lock(lock: Path, results: Path) -> int:
-    import fcntl
-
-    while True:
-        try:
-            descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
-            about = os.fstat(descriptor)
-            if about.st_size or not stat.S_ISREG(about.st_mode):
-                os.close(descriptor)
-                raise InputError(f"{lock} is not a lock of tokengeom; it was not changed. Choose another --out.")
-        except OSError as error:
-            raise ResourceError(f"Cannot write to {lock.parent}: {error.strerror}. Choose another folder.") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise InputError(
-                f"Another report is being written to {results}. Wait until it has finished, or choose another --out."
-            ) from None
-        except OSError:
-            # Some network file systems have no locks; there, two reports at a time are not prevented.
-            return descriptor
-        # A report that has just finished may have removed the file after it was opened here; such a lock is void.
-        if lock.exists() and os.fstat(descriptor).st_ino == lock.stat().st_ino:
-            return descriptor
-        os.close(descriptor)

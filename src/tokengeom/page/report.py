@@ -26,7 +26,6 @@ from tokengeom.page.cache import (
     KIND,
     ResultsFolder,
     code_hash,
-    only_writer,
     page_bytes,
     read_finished,
     require_apart,
@@ -42,7 +41,7 @@ from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANS
 from tokengeom.page.source_text import SourceText, find_text, joined_names
 from tokengeom.page.stages import READ, counted, model_stages, training_stages
 from tokengeom.results.contract import AbstractResult, data_frame
-from tokengeom.results.folders import atomic_folder, replace_file
+from tokengeom.results.folders import atomic_folder, only_writer, replace_file
 from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics

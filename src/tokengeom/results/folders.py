@@ -9,19 +9,25 @@ Everything is written inside a *work folder* beside its target::
 
 A complete result and the older one exchange their names in one step. Where the system cannot do that, a kill between
 the two renames is repaired at the next use: `sweep` puts the older result back. It also removes the work folders whose
-owner is gone; they are recognised by the owner file, and a folder without one is left alone.
+owner is gone; they are recognised by the owner file, and a folder without one is left alone. A process that is
+interrupted removes its own, also where the interruption came before the block that uses them.
+
+Files are written to the disk itself before a result gets its name, and the name after it: after a power loss, as after
+a kill, there is the older result or the new one. Their modes follow the umask, whichever library wrote them.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import errno
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -42,6 +48,8 @@ _WORK = "tokengeom-work"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 """The beginning of an address, also after ``Path`` has merged its slashes; one letter is a drive of Windows."""
 _HAS_LOCKS = find_spec("fcntl") is not None
+_CLAIMED: dict[Path, tuple[int, str | None]] = {}
+"""Work folders of this process (its number, since a child inherits this) with the names of their targets."""
 
 
 @contextmanager
@@ -53,10 +61,12 @@ def atomic_folder(target: Path, kind: str) -> Iterator[Path]:
     """
     check_target(target, kind)
     target = _link_target(target)
-    with _full_disk_explained(target), work_folder(_made(target.parent), target.name) as work:
+    with _full_disk_explained(target), made(target.parent) as parent, work_folder(parent, target.name) as work:
         (work / _NEW).mkdir()
         yield work / _NEW
+        _settle(work / _NEW)
         _move_into_place(work, target, kind)
+        _sync(parent)
 
 
 @contextmanager
@@ -65,9 +75,34 @@ def atomic_file(target: Path) -> Iterator[Path]:
 
     A link under that name is replaced and not followed.
     """
-    with _full_disk_explained(target), work_folder(_made(target.parent)) as work:
+    with _full_disk_explained(target), made(target.parent) as parent, work_folder(parent) as work:
         yield work / _NEW
+        _sync(work / _NEW)
         (work / _NEW).replace(target)
+        _sync(parent)
+
+
+def _settle(folder: Path) -> None:
+    """Give every file the mode that the umask gives, which the new folder has, and write everything to the disk."""
+    mode = folder.stat().st_mode & 0o666
+    for path in (*folder.rglob("*"), folder):
+        if path.is_file() and path.stat().st_mode & 0o777 != mode:
+            path.chmod(mode)
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk, where the system and the file system can."""
+    if not _HAS_LOCKS:
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def replace_file(target: Path, content: bytes) -> None:
@@ -126,14 +161,26 @@ def remove_result(folder: Path, kinds: Container[str]) -> bool:
     return ours
 
 
-def _made(folder: Path) -> Path:
-    """The folder, which is made where there is none."""
+@contextmanager
+def made(folder: Path) -> Iterator[Path]:
+    """The folder, which is made where there is none; where the block fails, what was made is removed if it is empty."""
     refuse_address(folder)
+    new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(f"Cannot make {folder}: {error.strerror}. Choose another folder.") from error
-    return folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            file = next((path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()), None)
+            why = error.strerror if file is None else f"{file} is a file"
+            raise ResourceError(f"Cannot make the folder {folder}: {why}. Choose another folder.") from error
+        for path in new:
+            _sync(path.parent)
+        yield folder
+    except BaseException:
+        for path in new:
+            with suppress(OSError):
+                path.rmdir()
+        raise
 
 
 @contextmanager
@@ -151,7 +198,78 @@ def work_folder(parent: Path, target: str | None = None) -> Iterator[Path]:
     try:
         yield work
     finally:
-        _remove_work(work)
+        _release(work)
+        os.close(descriptor)
+
+
+@atexit.register
+def remove_work_folders() -> None:
+    """Remove the work folders of this process, where an interruption has kept it from doing so."""
+    for work, (process, _) in list(_CLAIMED.items()):
+        if process == os.getpid():
+            _release(work)
+
+
+def _release(work: Path) -> None:
+    """Remove a work folder of this process; an older result that was moved there, and not replaced, is put back."""
+    _put_back(work, _CLAIMED.get(work, (0, None))[1])
+    _remove_work(work)
+    _CLAIMED.pop(work, None)
+
+
+def _put_back(work: Path, target: str | None) -> None:
+    if target and (work / _OLD).is_dir() and not os.path.lexists(work.parent / target):
+        (work / _OLD).rename(work.parent / target)
+
+
+@contextmanager
+def only_writer(results: Path) -> Iterator[None]:
+    """Hold a lock on a folder of results; a second command that writes to the same folder is refused meanwhile.
+
+    The system releases the lock when the process ends; the next command uses and removes the file of a killed one.
+    """
+    if not _HAS_LOCKS:
+        yield
+        return
+    lock = lock_of(results)
+    descriptor = _lock_file(lock, results)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def lock_of(results: Path) -> Path:
+    """The file that `only_writer` locks."""
+    return results.with_name(f".{results.name}.lock")
+
+
+def _lock_file(lock: Path, results: Path) -> int:
+    import fcntl
+
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+            about = os.fstat(descriptor)
+            if about.st_size or not stat.S_ISREG(about.st_mode):
+                os.close(descriptor)
+                raise InputError(f"{lock} is not a lock of tokengeom; it was not changed. Choose another --out.")
+        except OSError as error:
+            raise ResourceError(f"Cannot write to {lock.parent}: {error.strerror}. Choose another folder.") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise InputError(
+                f"Another command is writing to {results}. Wait until it has finished, or choose another --out."
+            ) from None
+        except OSError:
+            # Some network file systems have no locks; there, two writers at a time are not prevented.
+            return descriptor
+        # A command that has just finished may have removed the file after it was opened here; such a lock is void.
+        if lock.exists() and os.fstat(descriptor).st_ino == lock.stat().st_ino:
+            return descriptor
         os.close(descriptor)
 
 
@@ -178,8 +296,7 @@ def _sweep_one(work: Path) -> None:
         target = _target_of(content)
         if content and target is None:
             return
-        if target and (work / _OLD).is_dir() and not os.path.lexists(work.parent / target):
-            (work / _OLD).rename(work.parent / target)
+        _put_back(work, target)
         _remove_work(work)
 
 
@@ -197,22 +314,34 @@ def _target_of(content: bytes) -> str | None:
 def _claim(parent: Path, target: str | None) -> tuple[Path, int]:
     """A new work folder and the descriptor of its locked owner file."""
     while True:
-        work = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        # Noted before it is there: a signal may come after any of these lines.
+        work = parent / f"{_PREFIX}{secrets.token_hex(8)}"
+        _CLAIMED[work] = os.getpid(), target
+        try:
+            work.mkdir(0o700)
+        except OSError:
+            _CLAIMED.pop(work)
+            raise
         try:
             descriptor = os.open(work / _OWNER, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         except FileNotFoundError:
+            _CLAIMED.pop(work)
             # Another process swept it while it was empty.
             continue
+        except OSError:
+            _release(work)
+            raise
         _lock(descriptor)
         try:
             os.write(descriptor, as_json({"format": _WORK, "target": target, "process": os.getpid()}))
         except OSError:
             os.close(descriptor)
-            _remove_work(work)
+            _release(work)
             raise
         if os.fstat(descriptor).st_nlink:
             return work, descriptor
         os.close(descriptor)
+        _CLAIMED.pop(work)
 
 
 def _remove_work(work: Path) -> None:
@@ -256,12 +385,9 @@ def _move_into_place(work: Path, target: Path, kind: str) -> None:
                 exchange(new, target)
                 raise
         else:
+            # Where the second one fails, the older result is put back with the end of the work folder.
             target.rename(old)
-            try:
-                new.rename(target)
-            except BaseException:
-                old.rename(target)
-                raise
+            new.rename(target)
 
 
 def exchange(first: Path, second: Path) -> bool:

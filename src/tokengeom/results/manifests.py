@@ -57,6 +57,7 @@ def current_command() -> dict[str, Any] | None:
 def require_regular(path: Path) -> None:
     """Refuse a pipe, a socket, a device or a folder where a file is needed; opening one of them may wait for ever.
 
+    A file that this user may not read is refused too: libraries call it damaged or say that it does not exist.
     A link to a file is accepted. A path where nothing is passes: opening it gives the usual error.
     """
     try:
@@ -65,6 +66,8 @@ def require_regular(path: Path) -> None:
         return
     if not stat.S_ISREG(mode):
         raise InputError(f"A file is needed; {path} is {kind_of_file(mode)}. Check the path.")
+    if not os.access(path, os.R_OK):
+        raise not_permitted(path)
 
 
 def kind_of_file(mode: int) -> str:
@@ -84,6 +87,8 @@ def open_plain(path: Path, *, links: bool = False) -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | follow | getattr(os, "O_NONBLOCK", 0))
     except (FileNotFoundError, NotADirectoryError):
         raise
+    except PermissionError as error:
+        raise not_permitted(path) from error
     except OSError as error:
         why = kind_of_file(path.lstat().st_mode)
         raise InputError(f"{path} cannot be read: it is {why} ({error.strerror}).") from error
@@ -92,6 +97,14 @@ def open_plain(path: Path, *, links: bool = False) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(mode):
             raise InputError(f"{path} cannot be read: it is {kind_of_file(mode)}, and a plain file is needed.")
         yield file
+
+
+def not_permitted(path: Path) -> InputError:
+    """The error for a file or folder that is there and that this user may not read."""
+    return InputError(
+        f"{path} may not be read by this user (permission denied). Change its permissions (chmod u+r, for a folder "
+        "chmod u+rx), or ask its owner."
+    )
 
 
 def file_hash(path: Path, *, links: bool = True) -> str:
@@ -178,7 +191,9 @@ def is_sealed(folder: Path) -> bool:
 def _has_hash(path: Path, expected: str) -> bool:
     try:
         return file_hash(path, links=False) == expected
-    except (OSError, InputError):
+    except (OSError, InputError) as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise
         return False
 
 
@@ -237,6 +252,8 @@ def _read(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder} {why}") from None
     except NotADirectoryError:
         raise InputError(f"{folder} is a file; a saved result is a folder with a {MANIFEST}.") from None
+    except PermissionError as error:
+        raise not_permitted(folder) from error
     except OSError as error:
         raise InputError(f"{folder / MANIFEST} cannot be read: {error}") from error
 

@@ -8,7 +8,6 @@ same folder with the state from which training continues; while a model trains, 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -26,7 +25,7 @@ from tokengeom.core.numerics import Arrays, Float, Int
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import SNAPSHOTS, AbstractResult, data_frame, read_saved
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_entries, from_plain, to_plain
-from tokengeom.results.folders import atomic_folder, remove_result, sweep
+from tokengeom.results.folders import atomic_folder, lock_of, remove_result, sweep
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ _STATE, _WEIGHTS = "state.", "weights."
 _Whole = Annotated[int, Within(0)]
 TABLE = "trajectory.parquet"
 """File of the trajectories of a run's replicates."""
+_MOST_RECORDS = 10**6
 _ALWAYS_FINITE = ("seconds", "loss_gap", "norm_W", "norm_H", "norm_logits")
 
 
@@ -48,6 +48,8 @@ def record_steps(steps: int, per_decade: int = 10) -> Int:
     """Steps at which a run is measured: 0, 1, then ``per_decade`` per factor of ten, and the last; increasing."""
     if per_decade < 1:
         raise ProblemError(f"records per decade must be at least 1; got {per_decade!r}.")
+    if per_decade > _MOST_RECORDS:
+        raise ProblemError(f"records per decade must be at most {_MOST_RECORDS:,}; got {per_decade:,}. 10 is usual.")
     if steps < 1:
         return np.zeros(1, np.int64)
     count = int(np.ceil(np.log10(max(steps, 2)) * per_decade)) + 1
@@ -365,9 +367,6 @@ class Checkpoints:
         target = self.folder / f"step-{snapshot.step:012d}"
         with atomic_folder(target, Run.kind) as work:
             write_manifest(work, Run.kind, Run.format_version, snapshot.write(work))
-            for path in work.iterdir():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
         self.remove(keep=target)
 
     def remove(self, keep: Path | None = None) -> None:
@@ -379,6 +378,8 @@ class Checkpoints:
             sweep(self.folder)
             with suppress(OSError):
                 self.folder.rmdir()
+                # That of a process that was killed.
+                lock_of(self.folder).unlink(missing_ok=True)
 
     def _all(self) -> list[Path]:
         """Every snapshot, recognised by its manifest."""

@@ -18,7 +18,7 @@ import numpy as np
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
-from tokengeom.core.resources import Estimate
+from tokengeom.core.resources import Estimate, require_memory
 from tokengeom.core.settings import make, option, takes
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import TIES
@@ -209,6 +209,8 @@ def _train(
     """Train one replicate after the other; the time of all is announced when the first has ended."""
     runs, began, chosen = list[Run](), time.monotonic(), TrainingSettings(**how, records_per_decade=RECORDS_PER_DECADE)
 
+    kept = 8 * replicates * (chosen.dim or 0) * stats.V
+    require_memory(kept, f"The weights of {replicates:,} replicates", "Take fewer replicates or dimensions.")
     hooks = TrainingHooks(
         on_record=lambda step, _, row: stage.advance(0.0, f"step {step:,}, loss gap {row['loss_gap']:.3g}"),
         loss_gap=gap,

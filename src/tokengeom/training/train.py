@@ -7,7 +7,8 @@ over to the loop. `train_many` trains replicates in one batch.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -17,16 +18,17 @@ from numpy.typing import ArrayLike
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import HasFactors, check_duplicates, check_embeddings
 from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.progress import AbstractProgress, SilentProgress, is_main_process
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.core.settings import make, takes
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear, factored_bytes
 from tokengeom.models.network import Network, network_bytes
 from tokengeom.models.networks.base import architecture_named
+from tokengeom.results.folders import made, only_writer
 from tokengeom.results.manifests import MANIFEST
 from tokengeom.training.loop import ENOUGH, AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
 from tokengeom.training.objective import SoftLabels, WindowSampler
-from tokengeom.training.run import Run, Snapshot
+from tokengeom.training.run import Checkpoints, Run, Snapshot
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.start import PredictedStart, require_startable
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 Model = AbstractFactoredModel | Network
+_PER_WINDOW = 8
+"""Numbers held per sampled window beside its logits: random numbers, the pair that is drawn, its context and token."""
 
 
 @takes(TrainingSettings)
@@ -113,8 +117,19 @@ def train_many(
             for replicate in settings
         ]
     loop = _build_loop(stats, settings, embeddings, start, hooks, backend)
-    resume_from_checkpoint(loop, settings)
-    return loop.run()
+    with _only_trainer(hooks.checkpoints):
+        resume_from_checkpoint(loop, settings)
+        return loop.run()
+
+
+@contextmanager
+def _only_trainer(checkpoints: Checkpoints | None) -> Iterator[None]:
+    """Refuse to train into a folder while another process does; of processes that train together, one writes."""
+    if checkpoints is None or not is_main_process():
+        yield
+        return
+    with made(checkpoints.folder.parent), only_writer(checkpoints.folder):
+        yield
 
 
 @takes(TrainingSettings)
@@ -152,8 +167,15 @@ def _build_loop(
 ) -> Loop:
     """The loop of a run, at its start; a run that does not fit in memory is refused."""
     first, (statistics, labels) = settings[0], _statistics_and_labels(stats)
+    if first.batch:
+        drawn = 8 * first.batch * (labels.V + _PER_WINDOW) * len(settings)
+        require_memory(drawn, f"A step on batch={first.batch:,} sampled windows", "Take a smaller batch.")
     H = None if embeddings is None else _checked_embeddings(embeddings, statistics, labels)
     held = 0 if first.is_network else _factored_memory(labels, settings, H)
+    if first.is_network:
+        # The least that there is, before it is built: W and a vector per layer, their gradients, and two slots.
+        dim = first.dim or 0
+        _available(4 * 4 * (labels.V + (first.layers or 0)) * dim, labels, [dim], first.device)
     predicted = None if start is None else _predicted_start(start, labels, settings, hooks.progress)
     models = [_build_model(statistics, labels, replicate, H, predicted) for replicate in settings]
     if first.is_network:
