@@ -16,19 +16,12 @@ from campaign.tries import Try
 
 NOTE = "This is mine.\n"
 INPUTS = ("text.txt", "stats", "other-stats", "prediction", "proxy", "run", "run-2")
+# fmt: off
 FOLDERS = (
-    "stats",
-    "pairs",
-    "prediction",
-    "proxy",
-    "run",
-    "simulation",
-    "comparison",
-    "rivals",
-    "texts",
-    "exported",
+    "stats", "pairs", "prediction", "proxy", "run", "simulation", "comparison", "rivals", "texts", "exported",
     "page-results",
 )
+# fmt: on
 """Results whose command writes a folder."""
 FILES = {
     "page": f"report text.txt --out {{}} {REPORT} -q",
