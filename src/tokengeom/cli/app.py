@@ -108,7 +108,8 @@ def _text(error: BaseException) -> str:
         return _usage(error)
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(repr(error)):
         detail = f" ({error})" if str(error) else ""
-        return f"Memory ran out{detail}. Take fewer contexts or tokens, or a machine with more memory. {_INTACT}"
+        fewer = "Take fewer contexts or tokens, smaller numbers in the options, or a machine with more memory."
+        return f"Memory ran out{detail}. {fewer} {_INTACT}"
     if isinstance(error, OSError) and error.errno is not None:
         return _system(error)
     if isinstance(error, UnicodeEncodeError):

@@ -31,7 +31,6 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, block_pairs, jackknife_interval, leave_out_blocks, to_line
-from tokengeom.core.resources import require_memory
 from tokengeom.results.convert import Added, Number
 
 Better = Literal["higher", "lower"]
@@ -44,10 +43,8 @@ number of the run alone), and the number, such as ``("limit", "context_agreement
 
 TIE = 1e-6
 """Relative difference below which a value equals its floor: permutations of like items change rounding alone."""
-FEWEST_DRAWS = 20
-"""Smallest number of draws from which a 95th percentile is taken."""
-MOST_DRAWS = 1_000_000
-"""Largest number of permutations: more change no digit that is shown."""
+FEWEST_DRAWS, MOST_DRAWS = 20, 10**6
+"""Smallest number of draws from which a 95th percentile is taken, and the largest that is drawn."""
 GAUSSIAN_DRAWS = 20
 """Gaussian embeddings whose 95th percentile is a floor: each costs as much as the number itself."""
 
@@ -369,8 +366,6 @@ def describe_scale(permutations: int, trainings: int = 1) -> list[str]:
 
 def permutation_orders(rng: np.random.Generator, size: int, permutations: int, strata: Int | None = None) -> Int:
     """Uniform permutations, one per row; within strata (one per item) where they are given."""
-    held = 3 * 8 * permutations * size
-    require_memory(held, f"{permutations:,} permutations of {size:,} items", "Take fewer permutations: 200 is usual.")
     if strata is None:
         return rng.permuted(np.tile(np.arange(size, dtype=np.int64), (permutations, 1)), axis=1)
     orders = np.empty((permutations, size), dtype=np.int64)
@@ -379,11 +374,13 @@ def permutation_orders(rng: np.random.Generator, size: int, permutations: int, s
 
 
 def check_permutations(permutations: int) -> None:
-    """Refuse a number of permutations that is too small for a percentile, or beyond use; 0 leaves floors out."""
-    if permutations != 0 and not FEWEST_DRAWS <= permutations <= MOST_DRAWS:
+    """Refuse too few permutations for a percentile, and too many to hold in memory; 0 leaves floors out."""
+    if permutations > MOST_DRAWS:
+        raise ProblemError(f"permutations must be at most {MOST_DRAWS:,}; got {permutations:,}. 200 is usual.")
+    if permutations != 0 and permutations < FEWEST_DRAWS:
         raise ProblemError(
-            f"A 95th percentile needs at least {FEWEST_DRAWS} permutations, or 0 for no floors, and {MOST_DRAWS:,} "
-            f"at most; got permutations={permutations}. 200 is usual."
+            f"A 95th percentile needs at least {FEWEST_DRAWS} permutations, or 0 for no floors; got "
+            f"permutations={permutations}. 200 is usual."
         )
 
 

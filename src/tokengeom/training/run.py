@@ -22,6 +22,7 @@ from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import SNAPSHOTS, AbstractResult, data_frame, read_saved
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_entries, from_plain, to_plain
@@ -41,6 +42,8 @@ _Whole = Annotated[int, Within(0)]
 TABLE = "trajectory.parquet"
 """File of the trajectories of a run's replicates."""
 _MOST_RECORDS = 10**6
+ROUNDING = 1e-3
+"""Share of H by which a network's own H may differ when it is computed again on another device, in float32."""
 _ALWAYS_FINITE = ("seconds", "loss_gap", "norm_W", "norm_H", "norm_logits")
 
 
@@ -352,6 +355,17 @@ class Snapshot:
         return Snapshot(runs, state, stated.step, stated.seconds, stated.data, generators)
 
 
+def fits_state(run: Run, readout: Factors, kept: Arrays | None = None) -> bool:
+    """Whether W, H and further weights of a run are those of its state; H of a network within rounding of a device."""
+    rounding = 0.0 if run.settings.get("model") in FACTORED else ROUNDING
+    pairs = [(run.W, readout.W, 0.0), (run.H, readout.H, rounding)]
+    pairs += [(run.weights[name], again, 0.0) for name, again in (kept or {}).items() if name in run.weights]
+    return all(
+        mine.shape == again.shape and np.linalg.norm(mine - again) <= share * np.linalg.norm(again)
+        for mine, again, share in pairs
+    )
+
+
 class Checkpoints:
     """Snapshots of a run in one folder; the newest complete one counts, and older ones are removed."""
 
@@ -421,6 +435,9 @@ def _read_runs(folder: Path, manifest: dict[str, Any]) -> list[Run]:
         # The loss gap of a diverged run is NaN, which Python's JSON has and the converter reads as null.
         stated = from_plain(_Stated, {**content, **to_plain({"loss_gap": content.get("loss_gap")})}, folder, f"run {r}")
         runs.append(_read_run(stated, r, arrays, trajectories[r]))
+    numbers = [x for x in arrays.beginning(_STATE).values() if x.dtype.kind == "f"]
+    if not any(run.diverged for run in runs) and not all(np.isfinite(x).all() for x in numbers):
+        raise damaged(folder, "the state that training continues from has numbers that are not finite")
     return runs
 
 

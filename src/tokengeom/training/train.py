@@ -28,7 +28,7 @@ from tokengeom.results.folders import made, only_writer
 from tokengeom.results.manifests import MANIFEST
 from tokengeom.training.loop import ENOUGH, AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
 from tokengeom.training.objective import SoftLabels, WindowSampler
-from tokengeom.training.run import Checkpoints, Run, Snapshot
+from tokengeom.training.run import Checkpoints, Run, Snapshot, fits_state
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.start import PredictedStart, require_startable
 
@@ -253,6 +253,13 @@ def resume_from_checkpoint(loop: Loop, settings: Sequence[TrainingSettings]) -> 
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         # States of generators are checked by the libraries that they belong to.
         raise InputError(f"{folder} is damaged: its state cannot be restored ({error}). Train again.") from error
+    engine = loop.engine
+    for r, run in enumerate(snapshot.runs):
+        if not run.diverged and not fits_state(run, engine.readout(r), engine.kept(r)):
+            raise InputError(
+                f"{folder} is damaged: its W and H are not those of the state that training would continue from. It "
+                "was not changed. Train again, in another folder."
+            )
 
 
 def _require_same_state(loop: Loop, snapshot: Snapshot, folder: Path) -> None:

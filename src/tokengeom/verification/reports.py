@@ -60,8 +60,8 @@ KINDS_OF_STAGES = {
 }
 """Beginning of the names of stages -> kinds of what such a stage makes."""
 NOT_CHECKED = (
-    "the report's title, what it says is missing, versions, machine, seconds, and that the text has the stated hash: "
-    "they are as recorded when it was made"
+    "the report's title, what it says is missing, commands, versions, machine, seconds, also of its stages, and that "
+    "the text has the stated hash: they are as recorded when it was made"
 )
 
 

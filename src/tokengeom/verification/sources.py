@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from tokengeom.core.errors import InputError, StatisticsError
+from tokengeom.core.errors import InputError, MissingExtraError, StatisticsError, TokengeomError
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Arrays
 from tokengeom.corpus.tokenizers import AbstractTokenizer
-from tokengeom.results.contract import SAME, NearbyResults, check_hashes, under
+from tokengeom.models.factored import FACTORED
+from tokengeom.models.networks.base import architecture_named, import_torch
+from tokengeom.results.contract import SAME, SNAPSHOTS, NearbyResults, check_hashes, read_saved, under
 from tokengeom.results.convert import to_plain
+from tokengeom.results.manifests import MANIFEST, read_json
 from tokengeom.statistics.cuts import WINDOWS, Effect, Totals
 from tokengeom.statistics.engines import open_engine, temporary_folder
 from tokengeom.statistics.next_token import OTHER, SHARED, NextTokenStatistics
@@ -22,10 +28,13 @@ from tokengeom.statistics.ordered_pairs import pair_rows, read_ordered_shards
 from tokengeom.statistics.pairs import CountedPairs
 from tokengeom.statistics.saved_statistics import in_order, rises
 from tokengeom.statistics.sorting import PairRows
+from tokengeom.statistics.windows import START, Windows
 from tokengeom.training.objective import SoftLabels
-from tokengeom.training.run import Run, load_runs
+from tokengeom.training.run import Run, Snapshot, fits_state, load_runs
+from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulation import Simulation
-from tokengeom.verification.verify import Checks, not_beside, not_computed, same
+from tokengeom.training.train import build_network
+from tokengeom.verification.verify import AS_RECORDED, Checks, not_beside, not_computed, same
 
 
 def find_statistics(nearby: NearbyResults, wanted: str | None) -> NextTokenStatistics | None:
@@ -70,8 +79,19 @@ def _check_text(stats: NextTokenStatistics) -> Checks:
             stats.vocabulary, stats.tokenizer, stats.text_vocabulary
         ),
         "contexts are in the order of their ids": in_order(stats.contexts),
+        **_check_padding(stats.windows, not stats.effects, bool((stats.contexts == START).any())),
         unknown: None,
     }
+
+
+def _check_padding(windows: Windows, is_whole: bool, has_start: bool) -> Checks:
+    """Whether contexts at the beginning of documents show what is said of padding, and what no cut can show."""
+    if is_whole:
+        return {"documents begin with start markers where they are said to": windows.pad == has_start}
+    return {
+        "what the cuts are called, and whether documents begin with start markers where no context shows it: they are "
+        "as recorded when it was made": None
+    } | ({} if not has_start else {"documents begin with start markers where they are said to": windows.pad})
 
 
 def names_fit(names: Sequence[str], tokenizer: AbstractTokenizer | None, vocabulary: int) -> bool:
@@ -115,6 +135,8 @@ def check_pairs(pairs: CountedPairs, nearby: NearbyResults) -> Checks:
         "the sizes are the ones claimed": replace(computed, entropy=0.0) == replace(claimed, entropy=0.0),
         "the entropy floor is the one claimed": same(claimed.entropy, computed.entropy, SAME),
         "the cuts lead to these sizes": lead_to(pairs.effects, claimed),
+        "what the cuts are called, and whether documents begin with start markers: they are as recorded when it was "
+        "made": None,
         "that pairs and corpus are those of the text: the text is not kept with the pairs": None,
     }
 
@@ -167,6 +189,7 @@ def _windows_fit(pairs: CountedPairs) -> bool:
 
 
 NOT_CHECKED: Checks = {
+    "that training with these settings gives W, H and the state: only training again would show it": None,
     "records before the last one, and seconds: only training again would show them": None,
     "the settings, except the dimension: only training again would show them": None,
     "numbers in the trajectory that compare with a prediction: the run does not record which prediction it was": None,
@@ -180,12 +203,82 @@ def check_runs(folder: Path, nearby: NearbyResults) -> Checks:
     if not all(checks.values()):
         return checks
     try:
-        runs = load_runs(folder)
+        # Only a snapshot says at which step it was made, and only it has a state.
+        is_snapshot = fnmatch(folder.name, SNAPSHOTS) or "step" in read_json(folder / MANIFEST)
+        snapshot = read_saved(folder, Run.kind, Run.format_version, Snapshot.read) if is_snapshot else None
+        runs = load_runs(folder) if snapshot is None else snapshot.runs
     except InputError as error:
         return {**checks, f"the result can be read ({error})": False}
     for r, run in enumerate(runs):
         checks |= under(f"replicate {r}", check_run(run, nearby)) if len(runs) > 1 else check_run(run, nearby)
-    return checks
+    if snapshot is not None:
+        checks |= check_snapshot(snapshot, folder.name, nearby)
+    return {**checks, AS_RECORDED: None}
+
+
+def check_snapshot(snapshot: Snapshot, name: str, nearby: NearbyResults) -> Checks:
+    """Whether W and H of the runs, step and generators are those of the state that training continues from."""
+    runs, batch = snapshot.runs, snapshot.runs[0].settings.get("batch")
+    checks: Checks = {
+        "the step is that of the folder's name": not fnmatch(name, SNAPSHOTS) or int(name[5:]) == snapshot.step,
+        "there is one generator of windows per replicate, or none where all windows are used": (
+            len(snapshot.generators) == (len(runs) if batch else 0) and all(map(_is_generator, snapshot.generators))
+        ),
+        "the optimizer's memory, the state of generators, and the hash of the labels: only training again would show "
+        "them": None,
+    }
+    if any(run.diverged for run in runs):
+        return checks
+    said = "W and H are those of the state that training continues from"
+    stats = find_statistics(nearby, runs[0].statistics_hash)
+    if runs[0].settings.get("model") not in FACTORED and stats is None:
+        return {**checks, f"whether {said}: a network needs its statistics for it": None}
+    try:
+        again = _factors_of_state(snapshot, stats)
+    except MissingExtraError as error:
+        return {**checks, f"whether {said}: {error}": None}
+    except (TokengeomError, KeyError, ValueError, TypeError, RuntimeError):
+        return {**checks, said: False}
+    return {**checks, said: all(fits_state(run, *factors) for run, factors in zip(runs, again, strict=True))}
+
+
+def _is_generator(state: dict[str, Any]) -> bool:
+    try:
+        np.random.default_rng(0).bit_generator.state = state
+    except (TypeError, ValueError, KeyError, OverflowError):
+        return False
+    return True
+
+
+def _factors_of_state(snapshot: Snapshot, stats: NextTokenStatistics | None) -> list[tuple[Factors, Arrays]]:
+    """W, H and further weights of every run of a snapshot, from the parameters in its state."""
+    state, runs = snapshot.state, snapshot.runs
+    if "K" in state:
+        return [(Factors(state["W"].astype(np.float64), state["K"].astype(np.float64).T), {})]
+    if "fixed" not in state:
+        assert stats is not None, "asked for before"
+        return [_network_of_state(state["theta"], runs[0], stats)]
+    # Replicates side by side, padded to the largest dimension: W, then H transposed, trained or not.
+    flat = np.hstack([state["theta"], state["fixed"]]).astype(np.float64)
+    (V, m), d = (runs[0].W.shape[0], runs[0].H.shape[1]), max(run.W.shape[1] for run in runs)
+    matrices = flat.reshape(len(runs), V + m, d)
+    return [
+        (Factors(x[:V, : run.W.shape[1]], x[V:, : run.W.shape[1]].T), {}) for run, x in zip(runs, matrices, strict=True)
+    ]
+
+
+def _network_of_state(theta: NDArray[Any], run: Run, stats: NextTokenStatistics) -> tuple[Factors, Arrays]:
+    """W, H and kept weights of a network with these parameters, all in one vector."""
+    torch = import_torch()
+    own = architecture_named(str(run.settings.get("model"))).defaults
+    known = {name: run.settings[name] for name in ("model", "dim", "tied", "seed", *own) if name in run.settings}
+    network = build_network(stats, TrainingSettings(**known))
+    parameters, vector = list(network.decoder.parameters()), torch.as_tensor(theta)
+    if vector.shape != (sum(parameter.numel() for parameter in parameters),):
+        raise ValueError("another number of parameters")
+    network.decoder.to(dtype=vector.dtype)
+    torch.nn.utils.vector_to_parameters(vector, network.decoder.parameters())
+    return network.readout(), network.kept()
 
 
 def check_run(run: Run, nearby: NearbyResults) -> Checks:
@@ -198,12 +291,24 @@ def check_run(run: Run, nearby: NearbyResults) -> Checks:
         "the last record is at the last step of a finished run": (
             last == run.steps if run.status == "finished" else last <= run.steps
         ),
+        "the status is one that a run has after so many steps, with such logits": _status_fits(run),
     }
     if last == run.steps and not run.diverged:
         checks["loss gap and norms are those of the last record"] = _is_record(run, -1, Factors(run.W, run.H))
     if (start := _recorded_start(run)) is not None:
         checks["the norms before the first step are those of the first record"] = _is_record(run, 0, start)
     return checks | _check_loss(run, nearby, last) | NOT_CHECKED
+
+
+def _status_fits(run: Run) -> bool:
+    """Whether a finished run made all its steps, an interrupted one fewer, and only a diverged one has no logits."""
+    steps = int(run.settings.get("steps", run.steps))
+    if run.diverged:
+        with np.errstate(all="ignore"):
+            return not np.isfinite(run.logits).all()
+    # A simulation ends a run at a loss instead of a step; such a run is not saved.
+    made = {"finished": run.steps == steps, "interrupted": run.steps < steps, "running": run.steps <= steps}
+    return made.get(run.status, False) or "steps" not in run.settings
 
 
 def _recorded_start(run: Run) -> Factors | None:

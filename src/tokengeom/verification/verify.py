@@ -49,6 +49,10 @@ FOLDER_CHECKS: dict[str, str] = {
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""
 GROUP = "tokengeom.checks"
 """Group of entry points by which other distributions add checks of their kinds."""
+AS_RECORDED = (
+    "the command, the machine and the version of tokengeom in the manifest: they are as recorded when it was made"
+)
+"""What no kind of result can show."""
 RECOMPUTED = 1e-6
 """Difference within which numbers are equal when they are computed again: sums in another order, on another machine."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -146,7 +150,8 @@ def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[st
 
 def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path]) -> Verification:
     """Verify every result in a folder that is not a result itself."""
-    inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
+    places = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    inside = {place: saved for place in places if ((saved := saved_folder(place)) / MANIFEST).is_file()}
     if not inside:
         if not folder.exists():
             raise InputError(f"{folder} does not exist. Check the path.")
@@ -154,8 +159,8 @@ def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path])
     if expect is not None:
         raise InputError(f"A hash belongs to one result; {folder} holds {len(inside)}. Verify one of them.")
     checks: dict[str, bool | None] = {}
-    for result in inside:
-        checks |= under(result.name, check_folder(result, NearbyResults(result, beside)))
+    for place, saved in inside.items():
+        checks |= under(place.name, check_folder(saved, NearbyResults(place, beside)))
     return Verification.of(checks)
 
 
@@ -163,7 +168,8 @@ def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
     """Check a saved folder of any kind: files against their hashes, then what the result claims."""
     kind = read_kind(folder)
     if kind == EXPORTED:
-        return {**check_hashes(folder), "the exported numbers: compare them with the result they were made from": None}
+        numbers = "the exported numbers: compare them with the result they were made from"
+        return {**check_hashes(folder), numbers: None, AS_RECORDED: None}
     checks: Checks
     if kind in FOLDER_CHECKS:
         checks = registered(kind, FOLDER_CHECKS, GROUP)(folder, nearby)
@@ -175,7 +181,7 @@ def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
         result = result_class(kind).load(folder)
     except InputError as error:
         return {**checks, f"the result can be read ({error})": False}
-    return {**checks, **check_result(result, nearby)}
+    return {**checks, **check_result(result, nearby), AS_RECORDED: None}
 
 
 def check_result(result: AbstractResult, nearby: NearbyResults = ALONE) -> Checks:
