@@ -90,7 +90,10 @@ def test_counts_whose_sum_is_too_large_are_refused(counts: Any) -> None:
         (lambda stats: train(stats, dim=2, **wrong(weight_decay=1j)), "weight_decay must be a number"),
         (lambda stats: export(predict(stats), **wrong(folder=len)), "folder must be text or a path; got <built-in"),
         (lambda _: load_arrays(**wrong(path=b"a")), "path must be text or a path; got b'a'"),
-        (lambda stats: compare(predict(stats), (np.eye(2), np.eye(2)), permutations=2**70), "permutations must be at most 1,000,000"),
+        (
+            lambda stats: compare(predict(stats), (np.eye(2), np.eye(2)), permutations=2**70),
+            "permutations must be at most 1,000,000",
+        ),
         (lambda stats: rivals(stats, (np.eye(2), np.eye(2)), **wrong(explanations=1.5)), "explanations must be names"),
         (lambda _: NextTokenStatistics.from_probabilities(np.eye(2), **wrong(pi=["a", "b"])), "pi must have 2 numbers"),
         (lambda _: Factors.of((np.eye(2), np.full((2, 2), "2020", "datetime64[D]"))), "these are times"),
