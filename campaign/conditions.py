@@ -123,8 +123,12 @@ _TEXT = "\u202egpj.=1+2.txt"
 
 def awkward_text(place: Place) -> None:
     """A text whose tokens are formulas and controls of the writing direction; so is its name."""
-    rng = generator(0, "awkward text")
-    lines = [" ".join(_TOKENS[k] for k in rng.integers(len(_TOKENS), size=60)) for _ in range(20)]
+    # Each token is followed by three others, so that contexts have different supports.
+    rng, k, words = generator(0, "awkward text"), 0, []
+    for step in rng.integers(3, size=1200):
+        k = (2 * k + int(step)) % len(_TOKENS)
+        words.append(_TOKENS[k])
+    lines = [" ".join(words[begin : begin + 60]) for begin in range(0, len(words), 60)]
     (place.work / _TEXT).write_text("\n\n".join(lines), encoding="utf-8")
 
 
@@ -185,6 +189,6 @@ def condition_tries(material: Material, seed: int, number: int, *, quick: bool =
         run = partial(without_permission, kind, float(rng.random()), mode, material)
         found.append(Try(f"inputs/permissions/{k}: {kind}", run))
     for form in EXPORTS[:1] if quick else EXPORTS:
-        for items in ("tokens", "contexts", "both"):
+        for items in ("both",) if quick else ("tokens", "contexts", "both"):
             found.append(Try(f"inputs/exports/{form}, {items}", partial(exported, form, items, material)))
     return found if quick else [*found, Try("inputs/exports/page", partial(awkward_page, material))]
