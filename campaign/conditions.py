@@ -34,7 +34,7 @@ LARGE = {
 }
 """Commands that need more memory than they get."""
 QUICK = ("prediction", "run")
-_PERMISSION = re.compile("permission|may not be", re.IGNORECASE)
+_PERMISSION = re.compile("permission|may not be|not readable", re.IGNORECASE)
 _BLAME = re.compile("damaged|not a saved|defect", re.IGNORECASE)
 _CAPABILITIES = 0x20080522
 """Version of the system's call that sets what root may do."""
@@ -76,6 +76,8 @@ def without_permission(kind: str, which: float, mode: int, material: Material, f
     command, place = _prepared(kind, material, folder)
     everything = [place.work, *sorted(place.work.rglob("*"))]
     path = everything[int(which * len(everything))]
+    # Where the current folder may not be entered, nothing in it can be said to exist.
+    mode = 0o555 if path == place.work else mode
     before = path.stat().st_mode
     path.chmod(mode)
     ended = Fork()(command, place, before=lose_rights)
