@@ -9,7 +9,9 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 BIN := $(VENV)/bin
 # What a report imports, compiled once: uv does not, and where PYTHONDONTWRITEBYTECODE is set no process keeps it either.
 IMPORTED := tokengeom.page.render, torch._dynamo, numba, plotly, transformers.models.llama.modeling_llama
-INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
+# Versions and hashes of everything but torch, whose builds differ by machine: a package with another hash is refused.
+LOCK := requirements.lock
+INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -c $(LOCK)
 # What a user needs: the page and the networks, no Spark.
 RUN := $(VENV)/.installed-run
 # What tests and benchmarks need beside it: oracles, peers, every extra.
@@ -18,18 +20,19 @@ STAMP := $(VENV)/.installed-test
 DOCS := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help report browser test test-slow coverage wheel check format docs links benchmark campaign results map clean
+.PHONY: help report browser test test-slow coverage wheel check format docs links benchmark campaign results map lock clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(RUN): pyproject.toml studies/pyproject.toml constraints.txt
+$(RUN): pyproject.toml studies/pyproject.toml constraints.txt $(LOCK)
 	@python=$$(command -v $(BIN)/python || echo $(PYTHON)); \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	{ echo "tokengeom needs Python 3.11 or newer; $$python is older or missing. Name another: make PYTHON=python3.12"; exit 1; }
 	@echo "Installing tokengeom and what it needs into $(VENV), once: 15 s to a few minutes, depending on the network."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	sed -n '/^uv==/,/[^\\]$$/p' $(LOCK) > $(VENV)/uv.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
 	$(INSTALL) -e '.[report,networks]' -e ./studies
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import $(IMPORTED)'
 	touch $@
@@ -102,6 +105,11 @@ results: $(STAMP)  ## tables and figures of docs/results, from the rows that are
 
 map: $(STAMP)  ## write docs/map.md
 	$(BIN)/python docs/package_map.py
+
+lock: $(RUN)  ## renew requirements.lock: the newest versions, with hashes, for Python 3.11 and later
+	echo uv | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --all-extras \
+	  --no-emit-package torch --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
+	  -c constraints.txt -o $(LOCK) pyproject.toml - >/dev/null
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +132,8 @@ def forge_training(folder: Path) -> None:
     """Another W and H, with everything that can be computed from them adjusted: records, loss gap, hashes, seal."""
     stats = random_statistics(8)
     other = train(stats, "ufm", dim=3, optimizer="adam", steps=20, seed=7)
-    for name, array in (("W", other.W), ("H", other.H)):
-        forge_array(folder, "arrays.safetensors", f"result.0.{name}", partial(np.where, True, array))
+    forge_array(folder, "arrays.safetensors", "result.0.W", lambda old: other.W)
+    forge_array(folder, "arrays.safetensors", "result.0.H", lambda old: other.H)
     table = pq.read_table(folder / "trajectory.parquet")
     for column in ("loss_gap", "norm_W", "norm_H", "norm_logits", "margin"):
         values = table[column].to_numpy().copy()
@@ -166,12 +165,10 @@ def test_what_only_training_again_would_show_is_declared(run: Run, trained: Path
 def test_a_state_that_is_not_finite_is_refused_and_replaces_nothing(trained: Path, name: str) -> None:
     forge_array(trained, "arrays.safetensors", name, lambda old: old * np.nan)
     before = {path.name: path.read_bytes() for path in trained.iterdir()}
-    for read in (
-        lambda: Run.load(trained),
-        lambda: train(random_statistics(8), dim=3, optimizer="adam", checkpoint=trained.parent, resume=True),
-    ):
-        with pytest.raises(InputError, match="not finite"):
-            read()
+    with pytest.raises(InputError, match="not finite"):
+        Run.load(trained)
+    with pytest.raises(InputError, match="not finite"):
+        train(random_statistics(8), dim=3, optimizer="adam", checkpoint=trained.parent, resume=True)
     assert not verify(trained).ok
     assert {path.name: path.read_bytes() for path in trained.iterdir()} == before
 
