@@ -1,6 +1,7 @@
-"""``python -m campaign``: tries kills, full disks, bad inputs and forgeries; exits with 1 where a defect is found.
+"""``python -m campaign``: tries kills, two writers, full disks, bad inputs and forgeries.
 
-The same seed tries the same things. A defect is printed with the command that tries it again.
+It exits with 1 where a defect is found. The same seed tries the same things. A defect is printed with the command that
+tries it again.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from campaign.material import Material
     from campaign.tries import Figures
 
-PARTS = {"kills": 1000, "disks": 200, "inputs": 5000, "forgeries": 1000}
+PARTS = {"kills": 1000, "writers": 200, "disks": 200, "inputs": 5000, "forgeries": 1000}
 """Parts of the campaign, and how much each tries at most."""
-QUICK = {"kills": 5, "inputs": 60, "forgeries": 2}
+QUICK = {"kills": 5, "writers": 4, "inputs": 60, "forgeries": 2}
 """The same for the small part that the tests run."""
 
 

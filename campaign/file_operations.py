@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 When = Literal["before", "after"]
 
-_CHANGES = ("rename", "replace", "mkdir", "rmdir", "unlink", "remove", "link", "symlink", "truncate", "write")
-"""Functions of `os` that change names or write."""
+_CHANGES = ("rename", "replace", "mkdir", "rmdir", "unlink", "remove", "link", "symlink", "truncate", "write", "fsync")
+"""Functions of `os` that change names or write; the last two take an open file."""
 _EVENTS = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.link", "os.symlink", "os.truncate", "os.chmod")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _NO_FOLDER = -1
@@ -40,7 +40,7 @@ class FileOperations:
     """
 
     def __init__(
-        self, folders: list[Path], when: When, at: int | None, strike: Callable[[], None], log: int | None = None
+        self, folders: list[Path], when: When, at: int | None, strike: Callable[[], object], log: int | None = None
     ) -> None:
         self._roots = tuple(os.path.realpath(folder) for folder in folders)
         self._when, self._at, self._strike, self._log = when, at, strike, log
@@ -63,9 +63,9 @@ class FileOperations:
         try:
             if self._log is not None:
                 self._write(self._log, f"{name}\n".encode())
-            if self._count == self._at:
-                self._strike()
             self._count += 1
+            if self._count - 1 == self._at:
+                self._strike()
         finally:
             self._busy = False
 
@@ -94,7 +94,7 @@ class FileOperations:
         @wraps(function)
         def wrapper(*arguments: Any, **named: Any) -> Any:
             result = function(*arguments, **named)
-            if any(map(self._is_below, arguments)) or named.get("dir_fd") is not None or name == "write":
+            if any(map(self._is_below, arguments)) or named.get("dir_fd") is not None or name in _CHANGES[-2:]:
                 self.reached(f"os.{name}")
             return result
 

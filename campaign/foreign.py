@@ -11,28 +11,22 @@ from pathlib import Path
 
 from campaign.forks import Fork, Place
 from campaign.inputs import judged
-from campaign.material import CUT, REPORT, TRAIN, Material
+from campaign.material import REPORT, Material, command_to
 from campaign.tries import Try
 
 NOTE = "This is mine.\n"
-INPUTS = ("text.txt", "stats", "other-stats", "prediction", "run", "run-2")
-FOLDERS = {
-    "stats": f"count text.txt {CUT} --out {{}}",
-    "pairs": "count text.txt --context 1 --pairs {}",
-    "prediction": "predict stats --out {}",
-    "proxy": "predict stats --proxy --components 2 --out {}",
-    "run": f"train stats {TRAIN} --out {{}}",
-    "comparison": "compare prediction run run-2 --permutations 20 --out {}",
-    "rivals": "rivals stats run --explanations proxy --out {}",
-    "texts": "compare-texts stats other-stats --permutations 20 --out {}",
-    "exported": "export prediction --stats stats --out {}",
-    "page-results": f"report text.txt --out target.html {REPORT}",
-}
-"""Commands that write a folder, by the kind of result that may be replaced there."""
+INPUTS = ("text.txt", "stats", "other-stats", "prediction", "proxy", "run", "run-2")
+# fmt: off
+FOLDERS = (
+    "stats", "pairs", "prediction", "proxy", "run", "simulation", "comparison", "rivals", "texts", "exported",
+    "page-results",
+)
+# fmt: on
+"""Results whose command writes a folder."""
 FILES = {
-    "page": f"report text.txt --out {{}} {REPORT}",
-    "stories": "stories {} --words 50",
-    "figure": "rivals stats run --explanations proxy --figure {}",
+    "page": f"report text.txt --out {{}} {REPORT} -q",
+    "stories": "stories {} --words 50 -q",
+    "figure": "rivals stats run --explanations proxy --figure {} -q",
 }
 """Commands that write a file."""
 
@@ -103,7 +97,7 @@ def write_over(command: str, older: str, plant: str, target: str, material: Mate
         material.put(name, place.work / name)
     PLANTS[plant](place.work / target, material.path(older))
     before = contents(place.work)
-    ended = Fork()([*shlex.split(command), "-q"], place)
+    ended = Fork()(shlex.split(command), place)
     after = contents(place.work)
     gone = [name for name, content in before.items() if after.get(name) != content]
     if ended.code == 0 and plant in ONLY_FOLDERS:
@@ -118,12 +112,12 @@ def write_over(command: str, older: str, plant: str, target: str, material: Mate
 def foreign_tries(material: Material) -> list[Try]:
     """Every command with an output, over everything that may lie there."""
     found = []
-    for kind, command in FOLDERS.items():
+    for kind in FOLDERS:
         target = "target-results" if kind == "page-results" else "target"
         for plant in PLANTS:
             other = "prediction" if kind == "stats" else "stats"
             older = other if plant == "a result of another kind" else kind
-            run = partial(write_over, command.format(target), older, plant, target, material)
+            run = partial(write_over, command_to(kind, target), older, plant, target, material)
             found.append(Try(f"inputs/output over what is not ours/{kind}: {plant}", run))
     for kind, command in FILES.items():
         target = {"page": "target.html", "stories": "target.txt", "figure": "target.svg"}[kind]

@@ -11,6 +11,8 @@ import os
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from campaign.forging import (
     Edit,
     Forgery,
@@ -27,40 +29,29 @@ from campaign.forging import (
     with_statistics_hash,
 )
 from campaign.forks import Fork, Place
-from campaign.material import Material
-from campaign.saved import MANIFEST, edit_manifest
-from campaign.tries import Try, chosen, generator, wrong_end
-
-MATERIAL = (
-    "stats",
-    "prediction",
-    "proxy",
-    "at-loss",
-    "at-loss-gamma2",
-    "linear",
-    "run",
-    "run-2",
-    "comparison",
-    "rivals",
-    "other-stats",
-    "texts",
-    "exported",
-    "findings",
-    "judged-results",
+from campaign.manifests import (
+    AS_RECORDED,
+    COVERED,
+    EARLIER_RECORDS,
+    EXPORTED,
+    NOT_COMPUTED,
+    OF_A_PREDICTION,
+    OF_THE_STATE,
+    ONLY_RUNNING,
+    ONLY_SOLVING,
+    ONLY_TRAINING,
+    RANDOM_STARTS,
+    SETTINGS_OF_RUN,
+    TEXT_NOT_KEPT,
+    of_manifest,
 )
-QUICK_MATERIAL = ("stats", "page-results")
+from campaign.material import COMMANDS, Material
+from campaign.saved import MANIFEST, edit_manifest, fingerprint
+from campaign.tries import NOTICED, Try, chosen, generator, wrong_end
 
-# What verify says that it does not check, and why.
-TEXT_NOT_KEPT = "those of the text: the text is not kept"
-ONLY_SOLVING = "only solving again would show them"
-EARLIER_RECORDS = "records before the last one"
-SETTINGS_OF_RUN = "the settings, except the dimension"
-OF_A_PREDICTION = "numbers in the trajectory that compare with a prediction"
-AS_RECORDED = "they are as recorded when it was made"
-NOT_COMPUTED = "not computed again"
-EXPORTED = "the exported numbers"
-RANDOM_STARTS = "how far solutions from random starts are apart"
-ONLY_RUNNING = "only running the study again would show them"
+_OTHERS = ("other-pairs", "other-prediction", "other-simulation", "other-comparison", "other-exported", "other-results")
+MATERIAL = tuple(name for name in COMMANDS if name not in (*_OTHERS, "vectors", "arrays", "page-results"))
+QUICK_MATERIAL = ("stats", "page-results")
 
 
 def of_comparison(stage: str, result: str, beside: tuple[str, ...] = (), covered: str | None = None) -> list[Forgery]:
@@ -100,7 +91,6 @@ def of_rivals(stage: str, result: str, beside: tuple[str, ...] = (), covered: st
         for field in ("value", "low", "high", "null", "gaussian", "untrained", "reproducible", "corrected")
     }
     edits |= {
-        "CKA": in_json(file, "rows", 0, "cka", "value"),
         "similarity": in_json(file, "rows", 0, "similarity", "value"),
         "difference from the best": in_json(file, "rows", 0, "behind", "low"),
         "parameters": in_json(file, "rows", 0, "parameters"),
@@ -189,6 +179,14 @@ def of_prediction(stage: str, result: str, beside: tuple[str, ...] = ()) -> list
     return [Forgery(f"{stage or result}: {k}", result, edit, why, beside, stage) for k, (edit, why) in found.items()]
 
 
+def in_coordinates(folder: Path) -> None:
+    """The coordinates of W and H in another order, also in the state: logits, norms and loss stay what they are."""
+    file = "arrays.safetensors"
+    for name in ("result.0.W", "state.W", "state.K"):
+        in_arrays(file, name, lambda x: x[:, ::-1])(folder)
+    in_arrays(file, "result.0.H", lambda x: x[::-1])(folder)
+
+
 def of_run(stage: str, result: str, beside: tuple[str, ...] = ()) -> list[Forgery]:
     """Forgeries of a run."""
     arrays, table = "arrays.safetensors", "trajectory.parquet"
@@ -198,6 +196,14 @@ def of_run(stage: str, result: str, beside: tuple[str, ...] = ()) -> list[Forger
         "W": (in_arrays(arrays, "result.0.W", scaled), None),
         "H": (in_arrays(arrays, "result.0.H", scaled), None),
         "W and H of another geometry": (in_arrays(arrays, "result.0.W", swapped), alone),
+        "W and H in other coordinates, also in the state": (in_coordinates, ONLY_TRAINING),
+        "state": (in_arrays(arrays, "state.W", scaled), None),
+        "state that is not finite": (in_arrays(arrays, "state.K", lambda K: K * np.nan), None),
+        "optimizer's memory": (
+            several(*(in_arrays(arrays, name, scaled) for name in ("state.W_first", "state.K_second"))),
+            OF_THE_STATE,
+        ),
+        "step": (in_json(MANIFEST, "step"), None),
         "start": (in_arrays(arrays, "result.0.start.W", scaled), None),
         "loss gap": (in_json(MANIFEST, *own, "loss_gap"), None),
         "loss gap, everywhere": (
@@ -323,6 +329,19 @@ def of_results() -> list[Forgery]:
     return [_named_apart(one) for one in found]
 
 
+def flipped_once(name: str, file: str, material: Material, folder: Path) -> str | None:
+    """A byte of one result is flipped: `verify` of the folder that holds several must notice."""
+    place = Place.inside(folder)
+    for one in ("stats", "prediction", "run"):
+        material.put(one, place.work / one)
+    path = place.work / name / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    ended = Fork()(["verify", "."], place)
+    return wrong_end(ended, (1, 2)) or NOTICED
+
+
 def _named_apart(forgery: Forgery) -> Forgery:
     if not forgery.beside:
         return forgery
@@ -414,7 +433,10 @@ def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bo
             max(material.path(run).glob(f"step-*/{MANIFEST}")).parent.relative_to(material.folder).as_posix(),
             material.path(name),
         )
-    refused = [
-        Try(f"forgeries/outside/{name}", partial(refused_once, edit, material)) for name, edit in OUTSIDE.items()
+    swept = [one for name in COVERED for one in of_manifest(name, material.path(name))]
+    flipped = [
+        Try(f"forgeries/flipped in a folder/{name}: {file}", partial(flipped_once, name, file, material))
+        for name in ("stats", "prediction", "run")
+        for file in sorted(fingerprint(material.path(name)))
     ]
-    return [*as_tries([*of_results(), *of_report()], material), *refused]
+    return [*as_tries([*of_results(), *of_report(), *swept], material), *refused, *flipped]

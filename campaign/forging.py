@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ import numpy as np
 from campaign.forks import Fork, Place
 from campaign.material import Material
 from campaign.saved import MANIFEST, rehash
-from campaign.tries import Try, excerpt
+from campaign.tries import DECLARED, NOTICED, Try, excerpt
 
 Edit = Callable[[Path], object]
 REFUSED = "refused"
@@ -82,6 +82,18 @@ def in_json(file: str, *keys: str | int, change: Callable[[Any], Any] = number) 
             in_json(MANIFEST, *keys, change=lambda _: holder[keys[-1]])(folder)
 
     return edit
+
+
+def leaves(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The place of every value in plain data; of a list, that of its first and last entry."""
+    if isinstance(value, dict) and value:
+        for name, one in value.items():
+            yield from leaves(one, (*keys, name))
+    elif isinstance(value, list) and value and isinstance(value[0], dict | list):
+        for k in sorted({0, len(value) - 1}):
+            yield from leaves(value[k], (*keys, k))
+    else:
+        yield keys
 
 
 def in_arrays(file: str, name: str, change: Callable[[Any], Any]) -> Edit:
@@ -238,21 +250,21 @@ def forge_once(forgery: Forgery, genuine: str, material: Material, folder: Path)
     ended = Fork().run(action, place)
     if ended.code:
         return f"exit code {ended.code}: {excerpt(ended.err)}"
-    return missed(forgery, json.loads(ended.out))
+    return judged_forgery(forgery, json.loads(ended.out))
 
 
-def missed(forgery: Forgery, found: dict[str, Any]) -> str | None:
-    """Whether a forgery was neither found nor listed as not checked, or not found by the hash of the genuine result."""
+def judged_forgery(forgery: Forgery, found: dict[str, Any]) -> str | None:
+    """`NOTICED` or `DECLARED`; else what is wrong: neither, or not found by the hash of the genuine result."""
     by_hash = [one for one in found["failed"] if "is the expected one" in one or one.startswith(REFUSED)]
     if not by_hash:
         return "not found with the hash of the genuine result"
     if len(found["failed"]) > len(by_hash) or found["failed"][0].startswith(REFUSED):
-        return None
+        return NOTICED
     if forgery.covered is None:
         return f"not found, and nothing in not_checked is about it: {found['not_checked']}"
     if not any(forgery.covered in one for one in found["not_checked"]):
         return f"not found, and not_checked does not say {forgery.covered!r}: {found['not_checked']}"
-    return None
+    return DECLARED
 
 
 def genuine_once(result: str, beside: tuple[str, ...], material: Material, folder: Path) -> str | None:

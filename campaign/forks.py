@@ -100,7 +100,11 @@ class Fork:
             from tokengeom.cli import app
 
             sys.argv = ["tokengeom", *arguments]
-            app.main()
+            try:
+                app.main()
+            except KeyboardInterrupt as error:
+                # The interpreter would end by the signal.
+                raise RuntimeError("The interruption was not handled.") from error
             return 0
 
         return self.run(command, place, limits, before)

@@ -377,14 +377,18 @@ def _always(wrong: str | None, folder: Path) -> str | None:
 
 
 def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bool = False) -> list[Try]:
-    """``number`` bad inputs, shared among the families by weight; a tenth are values of options."""
+    """``number`` bad inputs, shared among the families by weight; a tenth each are options and values from Python."""
+    from campaign.conditions import condition_tries
     from campaign.foreign import foreign_tries
     from campaign.options import option_tries
+    from campaign.python_values import python_tries
 
     wanted = {*QUICK, *QUICK_MATERIAL} if quick else {*MATERIAL, *(one.changed for one in families())}
     found = [one for one in families() if one.changed in wanted]
     known, tried = known_answers(found, material, folder)
     tried += option_tries(material, seed, round(number / 10), quick=quick)
+    tried += python_tries(material, seed, round(number / 10), quick=quick)
+    tried += condition_tries(material, seed, round(number / 50), quick=quick)
     tried += [] if quick else foreign_tries(material)
     each = weighted_shares(max(0, number - len(tried)), [one.weight for one in found])
     for family, some in zip(found, each, strict=True):

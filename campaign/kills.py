@@ -1,8 +1,8 @@
 """Commands that are ended at every file operation and at random times, by SIGKILL, SIGTERM and SIGINT.
 
-After each: the target is the old result or the new one, whole; nothing of the user's is lost; the same command
-succeeds with the result of an undisturbed run; and then nothing is left over beside the target, inside it or in the
-temporary folder.
+After each: the target is the old result or the new one, whole; nothing of the user's is lost; after SIGTERM and SIGINT
+no work folder is left, and no folder is named that does not exist; the same command succeeds with the result of an
+undisturbed run; and then nothing is left over beside the target, inside it or in the temporary folder.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import os
 import re
 import shlex
 import signal
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
@@ -22,7 +23,7 @@ import numpy as np
 
 from campaign.file_operations import RECORD, FileOperations, When
 from campaign.forks import Ended, Fork, Limits, Place
-from campaign.material import COMMANDS, CUT, REPORT, TRAIN, Material
+from campaign.material import COMMANDS, Material, inputs_of
 from campaign.saved import MANIFEST, fingerprint, listing
 from campaign.tries import Try, chosen, even_shares, excerpt, generator, wrong_end
 
@@ -32,6 +33,8 @@ QUICK_MATERIAL = ("stats", "other-stats", "other-prediction")
 INTERRUPTED = 130
 PROBE = re.compile("[a-z0-9_]{8}")
 _NOTE = "This is mine.\n"
+_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_EXIT = "exit"
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,7 @@ class Scenario:
     """A command that is ended early.
 
     where
-        inputs      names of the material that it reads
-        target      what it writes, in the current folder
+        target      name of the result that it makes, in the current folder
         old         name of the material that is there before, None for none
         foreign     names of files of the user's inside the target
         resumes     whether the command after it gets --resume
@@ -48,13 +50,16 @@ class Scenario:
     """
 
     name: str
-    command: str
-    inputs: tuple[str, ...]
     target: str
     old: str | None = None
     foreign: tuple[str, ...] = ()
     resumes: bool = False
     exchanges: bool = True
+
+    @property
+    def command(self) -> str:
+        """The command that is ended early."""
+        return COMMANDS[self.target] + (" --resume" if self.old == "unfinished-run" else "")
 
     @property
     def next_command(self) -> str:
@@ -67,54 +72,26 @@ class Scenario:
         return self.command.startswith("report")
 
 
-_COMPARED = ("prediction", "run", "run-2", "stats")
 SCENARIOS = (
-    Scenario("count", f"count text.txt {CUT} --out stats -q", ("text.txt",), "stats"),
-    Scenario("count over", f"count text.txt {CUT} --out stats -q", ("text.txt",), "stats", "other-stats"),
-    Scenario("pairs", "count text.txt --context 1 --pairs pairs -q", ("text.txt",), "pairs"),
-    Scenario("pairs over", "count text.txt --context 1 --pairs pairs -q", ("text.txt",), "pairs", "other-pairs"),
-    Scenario("predict over", "predict stats --out prediction -q", ("stats",), "prediction", "other-prediction"),
-    Scenario(
-        "predict over, without exchange of names",
-        "predict stats --out prediction -q",
-        ("stats",),
-        "prediction",
-        "other-prediction",
-        exchanges=False,
-    ),
-    Scenario("train", f"train stats {TRAIN} --out run -q", ("stats",), "run", resumes=True),
+    Scenario("count", "stats"),
+    Scenario("count over", "stats", "other-stats"),
+    Scenario("pairs", "pairs"),
+    Scenario("pairs over", "pairs", "other-pairs"),
+    Scenario("predict over", "prediction", "other-prediction"),
+    Scenario("predict over, without exchange of names", "prediction", "other-prediction", exchanges=False),
+    Scenario("train", "run", resumes=True),
     Scenario(
         "train --resume",
-        f"train stats {TRAIN} --out run -q --resume",
-        ("stats",),
         "run",
         "unfinished-run",
         ("step-mine/notes.txt", "step-000000000001/notes.txt", ".mine/notes.txt"),
         resumes=True,
     ),
-    Scenario(
-        "compare over",
-        "compare prediction run run-2 --permutations 20 --out comparison -q",
-        _COMPARED,
-        "comparison",
-        "other-comparison",
-    ),
-    Scenario(
-        "export over",
-        "export prediction --stats stats --out exported -q",
-        ("prediction", "stats"),
-        "exported",
-        "other-exported",
-    ),
-    Scenario("report", f"report text.txt --out page.html {REPORT} -q", ("text.txt",), "page-results"),
-    Scenario(
-        "report over an unfinished one",
-        f"report text.txt --out page.html {REPORT} -q",
-        ("text.txt",),
-        "page-results",
-        "unfinished-results",
-        (".mine/notes.txt", "notes.txt"),
-    ),
+    Scenario("simulate over", "simulation", "other-simulation"),
+    Scenario("compare over", "comparison", "other-comparison"),
+    Scenario("export over", "exported", "other-exported"),
+    Scenario("report", "page-results"),
+    Scenario("report over an unfinished one", "page-results", "unfinished-results", (".mine/notes.txt", "notes.txt")),
 )
 BESIDE = ("keep.txt", ".mine/notes.txt", "mine/notes.txt")
 """Files of the user's beside the target; a link points to the first."""
@@ -159,7 +136,7 @@ class Stop:
 
 def prepare(scenario: Scenario, material: Material, place: Place) -> None:
     """Inputs, the older result, and files of the user's beside and inside it."""
-    for name in scenario.inputs:
+    for name in inputs_of(scenario.command):
         material.put(name, place.work / name)
     if scenario.old is not None:
         material.put(scenario.old, place.work / scenario.target)
@@ -183,8 +160,17 @@ def lost(scenario: Scenario, place: Place) -> str | None:
     return None
 
 
-def in_child(scenario: Scenario, place: Place, stop: Stop | None = None, log: int | None = None) -> None:
-    """What happens in the child before the command: snapshots at every record, and the operations are watched."""
+def in_child(
+    scenario: Scenario,
+    place: Place,
+    stop: Stop,
+    log: int | None = None,
+    strike: Callable[[], object] | None = None,
+) -> None:
+    """What happens in the child before the command: snapshots at every record, and the operations are watched.
+
+    At the operation of ``stop`` its signal is sent, or ``strike`` is called.
+    """
     from tokengeom.results import folders
     from tokengeom.training import loop
     from tokengeom.training.run import Trajectory
@@ -204,15 +190,20 @@ def in_child(scenario: Scenario, place: Place, stop: Stop | None = None, log: in
     loop.TrainingHooks.__init__ = saving_at_every_record  # type: ignore[method-assign]
     if not scenario.exchanges:
         folders.exchange = lambda *_: False
-    if stop is not None and stop.when is None:
+    if stop.when is None:
         return
-    when = "before" if stop is None else stop.when
-    assert when is not None
-    struck = partial(os.kill, os.getpid(), signal.SIGKILL if stop is None else stop.signal)
-    at = None if stop is None else stop.at
-    watched = FileOperations([place.work, place.temporary], when, at, struck, log)
+    struck = strike or partial(os.kill, os.getpid(), stop.signal)
+    watched = FileOperations([place.work, place.temporary], stop.when, stop.at, struck, log)
     watched.install()
-    if when == "before":
+    leave = sys.exit
+
+    def leaving(code: object = None) -> None:
+        # Nothing that a command does comes after this: a signal here finds it done.
+        watched.reached(_EXIT)
+        leave(code)
+
+    sys.exit = leaving  # type: ignore[assignment]
+    if stop.when == "before":
         append = Trajectory.append
 
         def recorded(self: object, row: object) -> None:
@@ -246,24 +237,26 @@ def undisturbed(scenario: Scenario, material: Material, folder: Path) -> Undistu
 
 
 def kill_points(known: Undisturbed) -> list[Stop]:
-    """SIGKILL before and after every operation."""
-    return [Stop(signal.SIGKILL, when, k) for when, found in known.operations.items() for k in range(len(found))]
+    """Every signal before and after every operation."""
+    return [
+        Stop(which, when, k)
+        for when, found in known.operations.items()
+        for k in range(len(found))
+        for which in _SIGNALS
+    ]
 
 
-def other_stops(known: Undisturbed, rng: np.random.Generator) -> Iterator[Stop]:
-    """SIGKILL at random times; SIGTERM and SIGINT at random times and operations."""
+def random_stops(known: Undisturbed, rng: np.random.Generator) -> Iterator[Stop]:
+    """Signals at random times."""
     for k in count():
-        which = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[k % 3]
-        if which != signal.SIGKILL and k % 2:
-            yield Stop(which, "before", int(rng.integers(len(known.operations["before"]))))
-        else:
-            yield Stop(which, after=float(rng.uniform(0, 1.05 * known.seconds)))
+        yield Stop(_SIGNALS[k % len(_SIGNALS)], after=float(rng.uniform(0, 1.05 * known.seconds)))
 
 
 def kill_once(scenario: Scenario, known: Undisturbed, stop: Stop, material: Material, folder: Path) -> str | None:
     """End a command early and judge what is left; returns what is wrong."""
     place = Place.inside(folder)
     prepare(scenario, material, place)
+    before = listing(place.work, place.temporary)
     limits = Limits(signal=stop.signal, after=stop.after) if stop.when is None else Limits()
     fork = Fork()
     ended = fork(shlex.split(scenario.command), place, limits, lambda: in_child(scenario, place, stop))
@@ -271,6 +264,7 @@ def kill_once(scenario: Scenario, known: Undisturbed, stop: Stop, material: Mate
         _wrong_death(ended, stop)
         or _not_whole(scenario, known, place)
         or lost(scenario, place)
+        or _left_at_once(scenario, stop, ended, before, place)
         or _not_saved(scenario, known, stop, ended, place)
         or _next_fails(scenario, known, place)
         or lost(scenario, place)
@@ -296,6 +290,20 @@ def _not_whole(scenario: Scenario, known: Undisturbed, place: Place) -> str | No
     if found not in (known.new, known.old):
         return f"{scenario.target} is neither the old result nor the new one: {sorted(found)}"
     return None if ended.code == 0 else f"verify {scenario.target} failed: {excerpt(ended.err + ended.out)}"
+
+
+def _left_at_once(scenario: Scenario, stop: Stop, ended: Ended, before: list[str], place: Place) -> str | None:
+    """Work folders that are left right after a signal that could be handled, and a message that names what is not."""
+    if stop.signal == signal.SIGKILL:
+        return None
+    new = set(listing(place.work, place.temporary)) - set(before)
+    more = sorted(name for name in new if "/.tokengeom-" in name or name.startswith("temporary/"))
+    more = [name for name in more if not _is_probe(name, place)]
+    if more:
+        return f"left over right after {stop.signal.name}: {', '.join(more[:4])}"
+    if scenario.target in ended.err and not (place.work / scenario.target).exists():
+        return f"{scenario.target} does not exist, and is named: {excerpt(ended.err)}"
+    return None
 
 
 def _not_saved(scenario: Scenario, known: Undisturbed, stop: Stop, ended: Ended, place: Place) -> str | None:
@@ -354,7 +362,7 @@ def make_unfinished(material: Material, folder: Path, wanted: Sequence[str | Non
             continue
         scenario = next(one for one in SCENARIOS if one.name == name)
         place = Place.inside(folder / name)
-        for one in scenario.inputs:
+        for one in inputs_of(scenario.command):
             material.put(one, place.work / one)
         stop = Stop(signal.SIGINT, "before", _place_of_record(scenario, material, folder / f"{name}-whole", record))
         ended = Fork()(shlex.split(scenario.command), place, before=lambda: in_child(scenario, place, stop))  # noqa: B023
@@ -372,7 +380,7 @@ def _place_of_record(scenario: Scenario, material: Material, folder: Path, recor
 
 
 def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bool = False) -> list[Try]:
-    """``number`` kills: two thirds at file operations, as evenly over the scenarios as they have operations."""
+    """``number`` kills and signals: two thirds at file operations, as evenly as scenarios have them."""
     scenarios = prepared(material, folder, quick=quick)
     known = [undisturbed(one, material, folder / f"undisturbed-{k}") for k, one in enumerate(scenarios)]
     points = [kill_points(one) for one in known]
@@ -381,7 +389,7 @@ def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bo
     found = []
     for scenario, one, every, some, more in zip(scenarios, known, points, at_operations, elsewhere, strict=True):
         rng = generator(seed, f"kills/{scenario.name}")
-        stops = [every[k] for k in chosen(some, len(every), rng)] + list(islice(other_stops(one, rng), more))
+        stops = [every[k] for k in chosen(some, len(every), rng)] + list(islice(random_stops(one, rng), more))
         for k, stop in enumerate(stops):
             run = partial(kill_once, scenario, one, stop, material)
             found.append(Try(f"kills/{scenario.name}/{k}: {stop.name}", run))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,8 @@ COMMANDS = {
     "linear": "predict stats --embeddings H.npy --out linear -q",
     "run": f"train stats {TRAIN} --out run -q",
     "run-2": f"train stats {TRAIN} --seed 1 --out run-2 -q",
+    "simulation": "simulate stats --like run --replicates 2 --steps 20 --out simulation -q",
+    "other-simulation": "simulate stats --like run --replicates 2 --steps 20 --seed 1 --out other-simulation -q",
     "comparison": "compare prediction run run-2 --permutations 20 --out comparison -q",
     "other-comparison": "compare prediction run-2 --permutations 20 --out other-comparison -q",
     "rivals": "rivals stats run run-2 --prediction prediction --explanations proxy --explanations pmi --out rivals -q",
@@ -51,6 +54,20 @@ COMMANDS = {
 """Commands that make the saved results, by the name of the result, in an order in which they can be run."""
 MODEL = "model"
 """Name of a checkpoint in the Hugging Face format."""
+
+
+def command_to(name: str, target: str) -> str:
+    """The command that makes a result, which saves it under another name."""
+    page, others = name.removesuffix("-results"), target.removesuffix("-results")
+    return re.sub(rf"(--out|--pairs) {page}(?=[ .])", rf"\1 {others}", COMMANDS[name])
+
+
+def inputs_of(command: str) -> tuple[str, ...]:
+    """Names of the material that a command reads; a comparison finds the statistics beside it."""
+    words = shlex.split(command)
+    read = [word for before, word in pairwise(words) if before not in ("--out", "--pairs", "--explanations")]
+    found = [word for word in read if word in COMMANDS or word.startswith(("text.", "other.", "H."))]
+    return tuple(dict.fromkeys([*found, *(["stats"] if "prediction" in found else [])]))
 
 
 @dataclass(frozen=True)

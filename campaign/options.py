@@ -29,63 +29,31 @@ COMMANDS = {
     "study": "study linear-2d --set steps=20 --no-save",
 }
 INPUTS = ("text.txt", "stats", "other-stats", "prediction", "run", "words.txt", "model", "H.npy")
+# fmt: off
 _SMALL = (
-    "-1",
-    "0",
-    "1",
-    "2",
-    "nan",
-    "inf",
-    "-inf",
-    "",
-    "x",
-    "½",
-    "1e-320",
-    "-9223372036854775809",
-    "\x1b[31m1",
-    "0x10",
+    "-1", "0", "1", "2", "nan", "inf", "-inf", "", "x", "½", "1e-320", "-9223372036854775809", "\x1b[31m1", "0x10",
 )
+# fmt: on
+# fmt: off
 _TEXTS = (
-    "",
-    "x",
-    "\x1b]0;t\x07",
-    "../..",
-    "/dev/zero",
-    "a" * 5000,
-    "{",
-    "[1",
-    "bpe:",
-    "bpe:-1",
-    "bpe:x",
-    "top-p:2",
+    "", "x", "\x1b]0;t\x07", "../..", "/dev/zero", "a" * 5000, "{", "[1", "bpe:", "bpe:-1", "bpe:x", "top-p:2",
     "count:-1",
 )
+# fmt: on
+# fmt: off
 _PATHS = (
-    "",
-    "missing",
-    "text.txt",
-    "stats",
-    "/dev/null",
-    "/proc/self/mem",
-    "a" * 300,
-    "\x1b[31m",
-    "model",
-    "x/y",
+    "", "missing", "text.txt", "stats", "/dev/null", "/proc/self/mem", "a" * 300, "\x1b[31m", "model", "x/y",
+    "text.txt/x", "s3://bucket/x.parquet", "https://example.org/x",
 )
+# fmt: on
 _LARGE = "999999999999"
-_MAY_BE_LARGE = {"dim", "vocabulary", "top-contexts", "components", "context", "min-count", "max-vocabulary"}
+_MAY_BE_LARGE = {"dim", "vocabulary", "top-contexts", "components", "context", "min-count", "max-vocabulary", "batch"}
 """Options whose size is refused at once where it does not fit; others would rightly take for ever."""
+# fmt: off
 _NOT_TRIED = {
-    "engine",
-    "master",
-    "compiled",
-    "preset",
-    "device",
-    "help",
-    "install-completion",
-    "show-completion",
-    "debug",
+    "engine", "master", "compiled", "preset", "device", "help", "install-completion", "show-completion", "debug",
 }
+# fmt: on
 """Options that start other programs, compilers or hours of work, and those that print help."""
 
 

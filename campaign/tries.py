@@ -21,6 +21,8 @@ from campaign.forks import Ended, end_with_parent
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters that would reach a terminal; the line feed and the tab are harmless."""
+NOTICED, DECLARED, CLEAR = "noticed", "declared", "clear"
+"""Judgements of a try that found no defect: a forged claim was found, or is listed as not checked; anything else."""
 _EXCERPT = 400
 _FOUND = "found.json"
 _EVERY = 10.0
@@ -33,7 +35,7 @@ class Try:
 
     where
         name    unique within a seed, such as "kills/count over/before operation 7"
-        run     called with an empty folder; returns what is wrong, or None
+        run     called with an empty folder; returns `NOTICED`, `DECLARED`, None where it is clear, or what is wrong
     """
 
     name: str
@@ -51,12 +53,14 @@ class Figures:
 
     where
         tried     number of tries by group
+        judged    number of tries by judgement; defects are not among them
         defects   name of the try -> what is wrong
         skipped   what was not tried, and why
     """
 
     part: str
     tried: Counter[str] = field(default_factory=Counter)
+    judged: Counter[str] = field(default_factory=Counter)
     defects: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -68,8 +72,8 @@ class Figures:
 
     def line(self) -> str:
         """One line for the terminal."""
-        clear, defects = self.total - len(self.defects), len(self.defects)
-        return f"{self.part}: {self.total:,} tried, {clear:,} clear, {defects} defects ({self.seconds:.0f} s)"
+        judged = "".join(f"{self.judged[one]:,} {one}, " for one in (CLEAR, NOTICED, DECLARED) if self.judged[one])
+        return f"{self.part}: {self.total:,} tried, {judged}{len(self.defects)} defects ({self.seconds:.0f} s)"
 
     def to_dict(self) -> dict[str, object]:
         """The figures as plain data."""
@@ -78,7 +82,7 @@ class Figures:
             groups[name.rpartition("/")[0]]["defects"] += 1
         return {
             "tried": self.total,
-            "clear": self.total - len(self.defects),
+            **{one: self.judged[one] for one in (CLEAR, NOTICED, DECLARED)},
             "defects": self.defects,
             "skipped": self.skipped,
             "seconds": round(self.seconds, 1),
@@ -103,7 +107,9 @@ def run_tries(
     figures = Figures(part, Counter(one.group for one in tries))
     began = last = time.monotonic()
     for done, (index, wrong) in enumerate(_results(tries, scratch, jobs, keep), start=1):
-        if wrong is not None:
+        if wrong is None or wrong in (NOTICED, DECLARED):
+            figures.judged[wrong or CLEAR] += 1
+        else:
             figures.defects[tries[index].name] = wrong
             say(f"  DEFECT {tries[index].name}: {wrong}")
         now = time.monotonic()

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign.forging import Forgery, missed, number
+from campaign.forging import Forgery, judged_forgery, leaves, number
 from campaign.forks import Ended, Place
 from campaign.kills import _is_probe
 from campaign.mutations import mutated_arrays, mutated_bytes, mutated_json
 from campaign.saved import MANIFEST, listing
-from campaign.tries import Figures, even_shares, generator, weighted_shares, wrong_end
+from campaign.tries import DECLARED, NOTICED, Figures, even_shares, generator, weighted_shares, wrong_end
 
 ROOT = Path(__file__).parents[2]
 CLEAR = Ended(2, "", "Error: The text is empty. Check the path.\n", 0.1)
@@ -32,11 +32,12 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("part", "least"), [("kills", 5), ("inputs", 60), ("forgeries", 5)])
+@pytest.mark.parametrize(("part", "least"), [("kills", 5), ("writers", 4), ("inputs", 60), ("forgeries", 5)])
 def test_a_small_part_of_the_campaign_finds_no_defect(figures: dict[str, Any], part: str, least: int) -> None:
     assert figures[part]["defects"] == {}
     assert figures[part]["tried"] >= least
-    assert figures[part]["clear"] == figures[part]["tried"]
+    judged = [figures[part][one] for one in ("clear", NOTICED, DECLARED)]
+    assert sum(judged) == figures[part]["tried"]
 
 
 def test_clear_ends_are_told_from_defects() -> None:
@@ -59,11 +60,21 @@ def test_clear_ends_are_told_from_defects() -> None:
 def test_a_forgery_must_be_found_or_listed() -> None:
     by_hash = "the result's hash is the expected one"
     listed, must_fail = (Forgery("a number", "run", lambda folder: None, covered) for covered in ("seconds", None))
-    assert missed(must_fail, {"failed": [by_hash, "the loss is the same"], "not_checked": []}) is None
-    assert missed(listed, {"failed": [by_hash], "not_checked": ["seconds: only training again shows them"]}) is None
-    assert missed(must_fail, {"failed": [by_hash], "not_checked": []}) is not None
-    assert missed(listed, {"failed": [by_hash], "not_checked": ["settings"]}) is not None
-    assert missed(must_fail, {"failed": ["the loss is the same"], "not_checked": []}) is not None
+    by_check = {"failed": [by_hash, "the loss is the same"], "not_checked": []}
+    assert judged_forgery(must_fail, by_check) == NOTICED
+    said = {"failed": [by_hash], "not_checked": ["seconds: only training again shows them"]}
+    assert judged_forgery(listed, said) == DECLARED
+    for forgery, found in (
+        (must_fail, {"failed": [by_hash], "not_checked": []}),
+        (listed, {"failed": [by_hash], "not_checked": ["settings"]}),
+        (must_fail, {"failed": ["the loss is the same"], "not_checked": []}),
+    ):
+        assert judged_forgery(forgery, found) not in (NOTICED, DECLARED)
+
+
+def test_every_value_of_a_manifest_has_a_place() -> None:
+    found = {"a": 1, "b": {"c": [], "d": [{"e": 1}, {"e": 2}, {"f": 3}]}, "g": [1, 2]}
+    assert list(leaves(found)) == [("a",), ("b", "c"), ("b", "d", 0, "e"), ("b", "d", 2, "f"), ("g",)]
 
 
 @pytest.mark.parametrize("value", [1, 0.5, 0.0, True, "A sentence.", ["a", "b"], [], {"name": "adam"}, None])
@@ -98,9 +109,10 @@ def test_a_listing_shows_links_and_empty_folders(tmp_path: Path) -> None:
 
 def test_figures_count_tries_and_defects_by_group() -> None:
     found = Figures("kills", defects={"kills/count/1": "lost"})
-    found.tried.update({"kills/count": 3})
-    assert found.line().startswith("kills: 3 tried, 2 clear, 1 defects")
-    assert found.to_dict()["groups"] == {"kills/count": {"tried": 3, "defects": 1}}
+    found.tried.update({"kills/count": 4})
+    found.judged.update({"clear": 2, DECLARED: 1})
+    assert found.line().startswith("kills: 4 tried, 2 clear, 1 declared, 1 defects")
+    assert found.to_dict()["groups"] == {"kills/count": {"tried": 4, "defects": 1}}
 
 
 def test_only_the_probe_of_pythons_own_library_may_be_left_over(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ class PanicException(BaseException):
             r"valid Unicode; got 'a\udcff'. Rename",
         ),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 TB"), "Memory ran out (DefaultCPUAllocator:"),
+        (RuntimeError("can't start new thread"), "Memory ran out (can't start new thread)"),
+        (ImportError("libx.so: failed to map segment from shared object"), "Memory ran out (libx.so: failed to map"),
         (MemoryError("Unable to allocate 9 TiB"), "Memory ran out (Unable to allocate 9 TiB)"),
         (OSError(errno.ENOSPC, "No space left on device", "big/file"), "big/file could not be written: No space left"),
         (PermissionError(errno.EACCES, "Permission denied", "closed"), "closed cannot be used: Permission denied"),

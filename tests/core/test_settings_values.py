@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_array, csc_array
 
-from tokengeom import NextTokenStatistics, compare, count, predict
+from tokengeom import (
+    NextTokenStatistics,
+    compare,
+    count,
+    export,
+    load_arrays,
+    predict,
+    predict_proxy,
+    rivals,
+    train,
+)
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, check_duplicates, check_embeddings
 from tokengeom.core.settings import check_seed, check_tolerance, make, whole_number
@@ -65,7 +75,32 @@ def test_counts_whose_sum_is_too_large_are_refused(counts: Any) -> None:
     [
         (lambda stats: predict(stats, **wrong(seed="a")), "seed must be a whole number; got 'a'"),
         (lambda stats: predict(stats, **wrong(tolerance=np.True_)), "tolerance is a relative gap .* got np.True_"),
-        (lambda stats: predict(stats, loss_gap=True), "loss gap must lie .* got True"),
+        (lambda stats: predict(stats, loss_gap=True), "loss_gap must be a number or None; got True"),
+        (
+            lambda stats: predict(stats, **wrong(seed=np.ones((2, 2)))),
+            "seed must be one value; got an array of 4 numbers",
+        ),
+        (lambda stats: predict(stats, **wrong(seed=np.ma.masked)), "seed must be a whole number"),
+        (lambda stats: train(stats, dim=2, steps=2**70), "steps must be a whole number >= 0 and below 2\\*\\*63"),
+        (lambda stats: train(stats, dim=2, **wrong(rate_schedule=1j)), "A schedule must be 'paper', .* got 1j"),
+        (
+            lambda stats: train(stats, dim=2, **wrong(checkpoint_seconds=b"a")),
+            "checkpoint_seconds must be a number; got b'a'",
+        ),
+        (lambda stats: train(stats, dim=2, **wrong(weight_decay=1j)), "weight_decay must be a number"),
+        (lambda stats: export(predict(stats), **wrong(folder=len)), "folder must be text or a path; got <built-in"),
+        (lambda _: load_arrays(**wrong(path=b"a")), "path must be text or a path; got b'a'"),
+        (
+            lambda stats: compare(predict(stats), (np.eye(2), np.eye(2)), permutations=2**70),
+            "permutations must be at most 1,000,000",
+        ),
+        (lambda stats: rivals(stats, (np.eye(2), np.eye(2)), **wrong(explanations=1.5)), "explanations must be names"),
+        (lambda _: NextTokenStatistics.from_probabilities(np.eye(2), **wrong(pi=["a", "b"])), "pi must have 2 numbers"),
+        (lambda _: Factors.of((np.eye(2), np.full((2, 2), "2020", "datetime64[D]"))), "these are times"),
+        (
+            lambda _: predict_proxy(NextTokenStatistics.from_counts(np.ones((3, 4))), components=1),
+            "each of the 4 contexts is followed by all 3 tokens, and the proxy is 0",
+        ),
         (lambda _: count(["a b a"], **wrong(support=None)), "support must be text; got None"),
         (lambda _: count(["a b a"], **wrong(temp=5)), "temp must be text or a path or None; got 5"),
         (lambda _: count(["a b a"], context=True), "context must be a whole number; got True"),

@@ -13,7 +13,7 @@ import pytest
 import tokengeom as tg
 from pipeline_cases import plain_page, write_text
 from tokengeom.core.errors import InputError, ResourceError
-from tokengeom.page.cache import require_place
+from tokengeom.page.cache import ResultsFolder, require_place
 from tokengeom.results.folders import only_writer
 
 QUICK: dict[str, Any] = {
@@ -112,3 +112,15 @@ def test_a_report_inside_the_folder_of_its_text_is_not_read_as_text(
     again = tg.report(tmp_path, tmp_path / "page.html", **QUICK)
     assert "statistics" in first.made
     assert again.made == ()
+
+
+def test_a_report_killed_while_it_wrote_its_first_record_can_be_made_again(tmp_path: Path) -> None:
+    left = tmp_path / "page-results" / ".tokengeom-abcdefgh"
+    left.mkdir(parents=True)
+    (left / "owner.json").write_text('{"format": "tokengeom-work", "target": null, "process": 1}')
+    (left / "new").write_text("half")
+    assert ResultsFolder(tmp_path / "page-results", "0").stages == {}
+    assert not left.exists()
+    (tmp_path / "page-results" / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="does not hold the results of a report"):
+        ResultsFolder(tmp_path / "page-results", "0")

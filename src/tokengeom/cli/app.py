@@ -39,6 +39,10 @@ EXIT_CLOSED_PIPE = 141
 """What shells show for programs that a closed pipe ends. It is not 0: whether checks failed is not known then."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_OUT_OF_MEMORY = re.compile(
+    "OutOfMemoryError|can't allocate memory|can't start new thread|failed to map segment from shared object"
+)
+"""How PyTorch (on a GPU, on a CPU), Python's threads and its imports say that memory ran out."""
 _SOON = 0.05
 _INTACT = "Results that were saved before are intact."
 
@@ -102,8 +106,7 @@ def _text(error: BaseException) -> str:
         return str(error)
     if _is_usage(error):
         return _usage(error)
-    # PyTorch has an error of its own on a GPU, and a plain RuntimeError on a CPU.
-    if isinstance(error, MemoryError) or re.search("OutOfMemoryError|can't allocate memory", repr(error)):
+    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(repr(error)):
         detail = f" ({error})" if str(error) else ""
         fewer = "Take fewer contexts or tokens, smaller numbers in the options, or a machine with more memory."
         return f"Memory ran out{detail}. {fewer} {_INTACT}"

@@ -12,6 +12,7 @@ from tokengeom.cli.options import keywords
 from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_estimate, print_result, progress_shown
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ReportSettings
+from tokengeom.results.folders import remove_work_folders
 
 
 @app.command("report")
@@ -61,6 +62,7 @@ def report_command(
         with progress_shown() as progress:
             made = report(text or None, out, progress=progress, **keywords(settings, reading))
     except KeyboardInterrupt:
+        remove_work_folders()
         where = results_folder(out)
         console = TerminalConsole(stderr=True)
         kept = f"What was finished is in {where}; the same command continues from there."

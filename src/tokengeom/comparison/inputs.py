@@ -20,7 +20,7 @@ from tokengeom.comparison.model_states import ModelStates, states_of
 from tokengeom.comparison.similarity import numbered
 from tokengeom.comparison.similarity_numbers import MOST_ITEMS, Geometry, drawn_items
 from tokengeom.comparison.target import AT_LOSS, FEWEST_GROUPS, LIMIT, PROXY, SIMULATED, TIED
-from tokengeom.core.errors import ProblemError
+from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int, seen_tokens
 from tokengeom.core.progress import AbstractProgress
@@ -445,7 +445,7 @@ class MadeFrom:
             if name not in _IS_SETTING:
                 raise ValueError(f"{name!r} is not the name of a setting")
             if value is not None and not _IS_SETTING[name](value):
-                raise ValueError(f"the setting {name} has a value of another type: {value!r}")
+                raise InputError(f"the setting {name} has a value of another type: {value!r}")
 
     @property
     def hashes(self) -> list[str]:

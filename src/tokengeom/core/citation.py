@@ -8,6 +8,7 @@ from datetime import date
 from importlib.metadata import metadata, version
 
 from tokengeom.core.errors import InputError
+from tokengeom.core.settings import takes
 
 PACKAGE = "tokengeom"
 TITLE = "tokengeom: the geometry of next-token prediction, predicted and measured"
@@ -59,6 +60,7 @@ PAPERS = (
 )
 
 
+@takes()
 def cite(style: str = "bibtex") -> str:
     """How to cite this software and the papers whose theory it implements.
 

@@ -78,7 +78,7 @@ def seen_tokens(P: sparse.csc_array) -> Int:
 
 
 def refuse_dropped_parts(given: Any) -> None:
-    """Refuse masked entries and complex numbers, whose masks and imaginary parts NumPy would drop."""
+    """Refuse masks and imaginary parts, which NumPy would drop, and times, which it would count."""
     if np.ma.is_masked(given):
         masked = int(np.sum(np.ma.getmaskarray(given)))
         raise InputError(
@@ -87,6 +87,8 @@ def refuse_dropped_parts(given: Any) -> None:
         )
     if np.iscomplexobj(given):
         raise InputError("numbers must be real; these are complex. Pass array.real if the imaginary parts are 0.")
+    if getattr(getattr(given, "dtype", None), "kind", "") in ("m", "M"):
+        raise InputError("numbers must be real; these are times. Pass array.astype(float) if that is what is meant.")
 
 
 def dense(matrix: Matrix) -> Float:

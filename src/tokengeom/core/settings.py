@@ -13,6 +13,7 @@ that many settings have, such as seeds, are checked here.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from os import PathLike
 from pkgutil import iter_modules
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tokengeom.core.errors import InputError, ProblemError
 
@@ -89,6 +90,9 @@ def share(given: Mapping[str, object], *kinds: type[Any], verb: str = "") -> lis
     fields = {name: field for kind in kinds for name, field in options_of(kind).items()}
     for name in sorted(set(given) - set(fields)):
         raise InputError(f"{verb} has no setting '{name}'. {did_you_mean(name, fields)}")
+    for name, value in given.items():
+        if getattr(value, "ndim", 0):
+            raise InputError(f"{name} must be one value; got an array of {getattr(value, 'size', 'several')} numbers.")
     try:
         made = [kind(**{name: value for name, value in given.items() if name in options_of(kind)}) for kind in kinds]
     except (TypeError, AttributeError):
@@ -99,31 +103,53 @@ def share(given: Mapping[str, object], *kinds: type[Any], verb: str = "") -> lis
     return made
 
 
+def _check_types(fields: Mapping[str, Field[Any]], given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        _check_type(name, fields[name].type, value, f" Its default is {default_of(fields[name])!r}.")
+
+
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int": ("a whole number", lambda value: not is_boolean(value) and hasattr(value, "__index__")),
-    "float": ("a number", lambda value: not is_boolean(value) and hasattr(value, "__float__")),
+    "int": ("a whole number", lambda value: _is_one(value) and hasattr(value, "__index__")),
+    "float": ("a number", lambda value: _is_one(value) and hasattr(value, "__float__")),
     "bool": ("True or False", lambda value: is_boolean(value)),
     "str": ("text", lambda value: isinstance(value, str)),
+    "tuple[str, ...]": ("names", lambda value: isinstance(value, Iterable) and not isinstance(value, bytes)),
     "Path": ("a path", lambda value: isinstance(value, str | PathLike)),
     "None": ("None", lambda value: value is None),
 }
 """Types of settings that are checked here, by their names in annotations: in words, and whether a value fits."""
 
 
-def _check_types(fields: Mapping[str, Field[Any]], given: Mapping[str, object]) -> None:
-    """Refuse values of another type than their fields'; other types than these are checked by the settings."""
-    for name, value in given.items():
-        allowed = [_TYPES.get(kind) for kind in str(fields[name].type).split(" | ")]
-        if None not in allowed and not any(fits(value) for _, fits in filter(None, allowed)):
-            words, default = " or ".join(words for words, _ in filter(None, allowed)), default_of(fields[name])
-            raise InputError(f"{name} must be {words}; got {value!r}. Its default is {default!r}.")
+def _is_one(value: object) -> bool:
+    """Whether a value can be one number: no truth value, and no array, whose attributes look like those of a number."""
+    return not is_boolean(value) and not getattr(value, "ndim", 0) and not hasattr(value, "mask")
+
+
+def _check_type(name: str, annotation: object, value: object, hint: str = "") -> None:
+    """Refuse a value of another type than the annotation's; other types than these are checked where they are used."""
+    allowed = [_TYPES.get(kind) for kind in str(annotation).split(" | ")]
+    if None in allowed or any(fits(value) for _, fits in filter(None, allowed)):
+        return
+    words = " or ".join(words for words, _ in filter(None, allowed))
+    raise InputError(f"{name} must be {words}; got {' '.join(repr(value).split())}.{hint}")
 
 
 def takes(*kinds: type[Any]) -> Callable[[F], F]:
-    """Show the fields of settings in the signature and documentation of a verb that takes them as ``**settings``."""
+    """Show the fields of settings in the signature and documentation of a verb that takes them as ``**settings``.
+
+    The verb's own arguments are refused where a plain type is wanted and they are of another one, as settings are.
+    """
 
     def documented(verb: F) -> F:
         own = inspect.signature(verb)
+
+        @functools.wraps(verb)
+        def checked(*arguments: Any, **given: Any) -> object:
+            for name, value in (*zip(own.parameters, arguments, strict=False), *given.items()):
+                if name in own.parameters:
+                    _check_type(name, own.parameters[name].annotation, value)
+            return verb(*arguments, **given)
+
         named = [given for given in own.parameters.values() if given.kind is not inspect.Parameter.VAR_KEYWORD]
         fields = [field for kind in kinds for field in dataclasses.fields(kind)]
         taken = {given.name for given in named}
@@ -132,10 +158,11 @@ def takes(*kinds: type[Any]) -> Callable[[F], F]:
             for f in fields
             if f.name not in taken
         ]
-        verb.__signature__ = own.replace(parameters=[*named, *shown])  # type: ignore[attr-defined]
+        checked.__signature__ = own.replace(parameters=[*named, *shown])  # type: ignore[attr-defined]
         listed = "\n".join(f"{f.name}\n    {f.metadata['help']}" for f in fields)
-        verb.__doc__ = f"{inspect.cleandoc(verb.__doc__ or '')}\n\nSettings\n--------\n{listed}\n"
-        return verb
+        more = f"\n\nSettings\n--------\n{listed}\n" if fields else ""
+        checked.__doc__ = f"{inspect.cleandoc(verb.__doc__ or '')}{more}"
+        return cast("F", checked)
 
     return documented
 
@@ -193,7 +220,7 @@ def whole_number(name: str, value: object) -> int:
     try:
         return operator.index(None if is_boolean(value) else value)  # type: ignore[arg-type]
     except TypeError:
-        raise InputError(f"{name} must be a whole number; got {value!r}.") from None
+        raise InputError(f"{name} must be a whole number; got {' '.join(repr(value).split())}.") from None
 
 
 def is_boolean(value: object) -> bool:

@@ -13,6 +13,7 @@ from tokengeom.core.errors import CheckpointError, ProblemError, TokengeomError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float
 from tokengeom.core.resources import require_memory
+from tokengeom.core.settings import takes
 from tokengeom.results.contract import require_unchanged
 from tokengeom.results.manifests import MANIFEST, require_regular
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
@@ -26,6 +27,7 @@ _KNOWN = (
 )
 
 
+@takes()
 def load_arrays(path: str | Path, stats: NextTokenStatistics | str | Path | None = None) -> Factors:
     """W (V x d), H (d x m) and, where there is one, bias (V). Nothing is unpickled.
 

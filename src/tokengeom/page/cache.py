@@ -87,10 +87,12 @@ class ResultsFolder:
         self._open()
 
     def _open(self) -> None:
+        # Also where there is no record yet: a report may be killed while it writes the first one.
+        if self.folder.is_dir():
+            sweep(self.folder)
         if (self.folder / MANIFEST).is_file():
             record = read_record(self.folder)
             self.stages, self.page = record["stages"], record["page"]
-            sweep(self.folder)
         elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise InputError(
                 f"{self.folder} exists and does not hold the results of a report; it was not changed. Choose another "

@@ -10,6 +10,7 @@ here, once.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -186,7 +187,9 @@ def saved_folder(folder: str | Path) -> Path:
     if not path.exists() and path.parent.is_dir():
         # A kill between two renames can have left the result under another name.
         sweep(path.parent)
-    return max(path.glob(f"{SNAPSHOTS}/{MANIFEST}"), default=path / MANIFEST).parent
+    snapshots = [one for one in path.glob(SNAPSHOTS) if one.is_dir()]
+    # One that may not be entered counts: reading it then says so.
+    return max((one for one in snapshots if not os.access(one, os.X_OK) or (one / MANIFEST).exists()), default=path)
 
 
 def read_saved(folder: str | Path, kind: str, newest: int, read: Callable[[Path, dict[str, Any]], T]) -> T:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.core.errors import InputError, MissingExtraError
+from tokengeom.core.settings import takes
 from tokengeom.results.contract import AbstractResult, saved_folder
 from tokengeom.results.manifests import read_kind
 
@@ -44,6 +45,7 @@ EXPORTED = "tokengeom-export"
 """Kind of a folder of exported embeddings, which are files for other programs: its hashes are checked, nothing else."""
 
 
+@takes()
 def load(folder: str | Path) -> AbstractResult:
     """Read any saved result: statistics, counted pairs, predictions, runs, comparisons, rivals, findings, reports.
 

@@ -176,7 +176,10 @@ class NextTokenStatistics(AbstractResult):
         """
         table = canonical(as_matrix(P).astype(np.float64))
         m = table.shape[1]
-        share = np.full(m, 1 / max(m, 1)) if pi is None else dense(pi).copy()
+        try:
+            share = np.full(m, 1 / max(m, 1)) if pi is None else dense(pi).copy()
+        except (TypeError, ValueError) as error:
+            raise StatisticsError(f"pi must have {m} numbers, one per context: {error}") from error
         return cls(table, share, **_names(table.shape[0], contexts, vocabulary))
 
     @property

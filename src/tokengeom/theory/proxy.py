@@ -283,6 +283,11 @@ def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: Unpack[Pr
             f"A truncated SVD needs 1 <= components < min(V, m) = {min(given.V, given.m)}; got "
             f"components={chosen.components}. Use fewer, or predict, which is exact at this size."
         )
+    if (given.support_sizes == given.V).all():
+        raise ProblemError(
+            f"The proxy needs contexts that not every token follows; here each of the {given.m} contexts is followed "
+            f"by all {given.V} tokens, and the proxy is 0. Take longer contexts, or predict at a loss gap."
+        )
     U, s, Vt = leading_triplets(given.S, chosen.components, seed=chosen.seed)
     return ProxyPrediction(U, s, Vt, captured_share(given, s), given.hash, given)
 

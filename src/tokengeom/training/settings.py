@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -223,13 +224,18 @@ class TrainingSettings:
             )
 
 
+_MOST = 1 << 63
+"""Whole numbers below this fit into an array."""
+
+
 def _check_whole(name: str, value: object, least: int) -> None:
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or int(value) < least:  # type: ignore[call-overload]
-        raise ProblemError(f"{name} must be a whole number >= {least}; got {value!r}.")
+    if not whole or not least <= int(value) < _MOST:  # type: ignore[call-overload]
+        below = " and below 2**63" if whole and int(value) > least else ""  # type: ignore[call-overload]
+        raise ProblemError(f"{name} must be a whole number >= {least}{below}; got {value!r}.")
 
 
 def _check_number(name: str, value: object, *, positive: bool) -> None:
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not number or not np.isfinite(value) or value < 0 or (positive and value == 0):  # type: ignore[call-overload, operator]
+    if not number or not 0 <= value < math.inf or (positive and value == 0):  # type: ignore[operator]
         raise ProblemError(f"{name} must be a number {'> 0' if positive else '>= 0'}; got {value!r}.")

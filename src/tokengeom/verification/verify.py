@@ -8,12 +8,14 @@ nothing of them. Other distributions add theirs by the entry points of `GROUP`.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokengeom.core.errors import InputError
+from tokengeom.core.settings import takes
 from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, check_hashes, saved_folder, under
 from tokengeom.results.manifests import MANIFEST, read_kind, read_seal
 from tokengeom.results.registry import EXPORTED, registered, result_class
@@ -112,6 +114,7 @@ class Verification:
         )
 
 
+@takes()
 def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[str | Path] = ()) -> Verification:
     """Check a saved result of any kind, or every result in a folder, without training again.
 
@@ -129,8 +132,14 @@ def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[st
     beside
         Folders of further saved results to compare with, such as the statistics of a prediction.
     """
+    if isinstance(beside, str | bytes) or not isinstance(beside, Sequence):
+        raise InputError(f"beside must be a list of folders, such as ['stats']; got {beside!r}.")
     path = saved_folder(folder)
     if not (path / MANIFEST).is_file():
+        if os.path.lexists(path / MANIFEST):
+            raise InputError(
+                f"{path / MANIFEST} must be a plain file; it is something else, such as a pipe or a folder."
+            )
         return _verify_each(Path(folder), expect, beside)
     checks: dict[str, bool | None] = {}
     if expect is not None:

@@ -122,9 +122,9 @@ def schedule_named(given: ScheduleLike) -> AbstractSchedule:
         return given
     if given == "paper":
         return PAPER_STEPS
-    settings = {"name": given} if isinstance(given, str) else dict(given)
+    settings = dict(given) if isinstance(given, Mapping) else {"name": given}
     name = settings.pop("name", None)
-    if name not in _SCHEDULES:
+    if not isinstance(name, str) or name not in _SCHEDULES:
         raise ProblemError(
             f"A schedule must be 'paper', {', '.join(map(repr, _SCHEDULES))}, or settings of one; got {given!r}."
         )
