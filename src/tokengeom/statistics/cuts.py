@@ -421,7 +421,8 @@ class CutSettings:
     vocabulary: int | None = option(None, "Keep this many of the most frequent next tokens.", panel=PANEL)
     rest: Rest = option(
         "drop",
-        "What to do with windows that end in any other token: drop them, or merge those tokens into one.",
+        "What to do with windows that end in any other token: drop them, as tokengeom count does by default, or merge "
+        "those tokens into one, as tokengeom report does.",
         panel=PANEL,
     )
     support: str = option(

@@ -263,7 +263,7 @@ class NextTokenStatistics(AbstractResult):
 
     @property
     def one_hot_share(self) -> float:
-        """Share of the contexts that have a single next token."""
+        """Share of the contexts that have a support of one token."""
         return float(np.mean(np.diff(self.table.indptr) == 1))
 
     @cached_property
