@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokengeom.ask.item_search import Item, quoted, shown
 from tokengeom.ask.neighbours import SHARED, Neighbours
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.results.contract import html_table
 
 if TYPE_CHECKING:
@@ -284,11 +285,13 @@ class ItemReport:
         sentences = [self.item.note] if self.item.note else []
         windows = "all windows" if self.count is None else "the text's windows"
         begins, kept = ("begins", "") if self.item.items == "contexts" else ("ends", ", after the contexts kept")
-        sentences.append(f"It {begins} {self.share:.3%} of {windows}{kept}{often}.")
+        sentences.append(f"It {begins} {rounded_percent(self.share, 3)} of {windows}{kept}{often}.")
         size, left_out = self.support.size, self.support.left_out
         if self.item.items == "contexts":
-            cut = f"; cuts left out {left_out:.1%} of its windows" if left_out > 0 else ""
-            named = f"{_number(size - 1, 'token')} and merged ones" if self.support.merged else _number(size, "token")
+            cut = f"; cuts left out {rounded_percent(left_out, 1)} of its windows" if left_out > 0 else ""
+            named = _number(size, "token")
+            if self.support.merged:
+                named = "Only merged tokens" if size == 1 else f"{_number(size - 1, 'token')} and merged ones"
             sentences.append(f"{named} may follow it: {self._followed(6)}{cut}.")
         else:
             followed = f"It follows {_number(size, 'context')}, in this share of their windows: {self._followed(4)}."
@@ -299,7 +302,7 @@ class ItemReport:
         return [*sentences, self._group_sentence()]
 
     def _followed(self, most: int) -> str:
-        listed = ", ".join(f"{quoted(row.name)} {row.share:.0%}" for row in self.support.rows[:most])
+        listed = ", ".join(f"{quoted(row.name)} {rounded_percent(row.share)}" for row in self.support.rows[:most])
         more = self.support.size - min(most, len(self.support.rows))
         return listed + (f", and {more:,} more" if more > 0 else "")
 

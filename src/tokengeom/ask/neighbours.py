@@ -123,7 +123,8 @@ class Neighbours:
         else:
             own, other = f"{what} that may follow this context ({self.size:,})", "may follow the neighbour"
         merged = f" {MERGED}" if self.merged else ""
-        return f"Nearest of {counted}. Shared: of the {own}, those that {other} too. Of: all {what} of that {kind}.{merged}"
+        of = f"Of: all {what} of that {kind}.{merged}"
+        return f"Nearest of {counted}. Shared: of the {own}, those that {other} too. {of}"
 
     def table(self) -> list[tuple[str, str, str, str]]:
         """Name, cosine, supports shared and supports of each neighbour, as text."""
@@ -202,7 +203,8 @@ class SimilarPairs:
         what = "tokens that may follow both" if self.items == "contexts" else "contexts that both may follow"
         left_out = f"; {self.same_support:,} pairs with the same support are left out" if self.same_support else ""
         merged = f" {MERGED}" if self.merged else ""
-        return f"Of {self.total:,} pairs{left_out}. Shared: {what}. Of, and of: those of the first and of the second.{merged}"
+        of = f"Of, and of: those of the first and of the second.{merged}"
+        return f"Of {self.total:,} pairs{left_out}. Shared: {what}. {of}"
 
     def table(self) -> list[tuple[str, ...]]:
         """Names, cosine, and supports, as text."""

@@ -63,8 +63,8 @@ class AskSettings:
     )
     loss_gap: float | None = option(
         None,
-        "Ask the prediction at this loss gap, in nats; 0 is the limit. By default the limit, and where a model is known "
-        "(a comparison, a report, --model) its loss.",
+        "Ask the prediction at this loss gap, in nats; 0 is the limit. By default the limit or, where a model is "
+        "known (a comparison, a report, --model), its loss.",
     )
     norm: str | None = option(
         None, "Norm of the prediction at that loss gap; nuclear by default.", choices=lambda: tuple(NORMS)

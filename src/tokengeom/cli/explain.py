@@ -158,9 +158,10 @@ def _at_its_loss(settings: AskSettings, prediction: Asked, model: ModelStates) -
     """The settings with the loss that a model reached, where none was given and one can be predicted at."""
     from tokengeom.theory.features import FeaturePrediction
 
-    asked = settings.loss_gap is None and isinstance(prediction, FeaturePrediction)
-    known = asked and 0.0 < model.loss_gap < prediction.largest_gap
-    return replace(settings, loss_gap=model.loss_gap) if known else settings
+    if settings.loss_gap is not None or not isinstance(prediction, FeaturePrediction):
+        return settings
+    within = 0.0 < model.loss_gap < prediction.largest_gap
+    return replace(settings, loss_gap=model.loss_gap) if within else settings
 
 
 def _model_and_prediction(

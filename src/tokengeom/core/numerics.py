@@ -255,6 +255,14 @@ def to_line(x: Float) -> Float:
     return np.asarray(np.arctanh(np.clip(x, -NEAR_ONE, NEAR_ONE)))
 
 
+def rounded_percent(share: float, decimals: int = 0) -> str:
+    """A share of one as a percentage with so many decimals, which is 0 or 100 only where the share is exactly that."""
+    text, step = f"{share:.{decimals}%}", 10.0**-decimals
+    if 0.0 < share < 1.0 and float(text[:-1]) in (0.0, 100.0):
+        return f"less than {step:.{decimals}f}%" if share < 0.5 else f"more than {100 - step:.{decimals}f}%"
+    return text
+
+
 def closest_pairs(
     unit: Float, label: NDArray[np.integer[Any]], frequency: Float, k: int, decimals: int = SAME_COSINE
 ) -> tuple[Float, Int]:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Bool, Int
+from tokengeom.core.numerics import Bool, Int, rounded_percent
 from tokengeom.core.settings import option, whole_number
 from tokengeom.results.convert import Within
 from tokengeom.statistics.supports import canonical
@@ -71,7 +71,9 @@ class Effect:
     def sentence(self) -> str:
         """What was kept, and how many of the windows."""
         kept, all_windows = self.after.n, self.before.n
-        return f"Kept: {self.cut}; {kept:,} of {all_windows:,} windows remain ({kept / all_windows:.1%})."
+        return (
+            f"Kept: {self.cut}; {kept:,} of {all_windows:,} windows remain ({rounded_percent(kept / all_windows, 1)})."
+        )
 
 
 @dataclass(frozen=True)

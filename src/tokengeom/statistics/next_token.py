@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Float, Int, dense, x_log_x
+from tokengeom.core.numerics import Float, Int, dense, rounded_percent, x_log_x
 from tokengeom.core.settings import make, takes, whole_number
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer
@@ -438,8 +438,12 @@ class NextTokenStatistics(AbstractResult):
                 f"(tokenizer: {self.tokenizer_name}).",
                 f"The entropy floor is {self.entropy:.4f} nats: no model's loss on these windows is lower.",
                 f"{supports}, with {self.table.nnz / self.m:.2f} tokens per context on average; "
-                f"{self.one_hot_share:.1%} of the contexts have a support of one token.",
-                *([f"{self.merged_share:.1%} of the windows end in {OTHER}."] if self.merged_share else []),
+                f"{rounded_percent(self.one_hot_share, 1)} of the contexts have a support of one token.",
+                *(
+                    [f"{rounded_percent(self.merged_share, 1)} of the windows end in {OTHER}."]
+                    if self.merged_share
+                    else []
+                ),
                 *(effect.sentence for effect in self.effects),
                 *warnings_about(self),
             ]

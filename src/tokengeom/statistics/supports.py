@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Float, Int, refuse_dropped_parts
+from tokengeom.core.numerics import Float, Int, refuse_dropped_parts, rounded_percent
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
@@ -303,7 +303,7 @@ class Completeness:
 
 
 def _percent(share: float) -> str:
-    return "less than 0.1%" if share < 0.001 else f"{100 * share:.0f}%" if share >= 0.1 else f"{100 * share:.2g}%"
+    return "less than 0.1%" if share < 0.001 else rounded_percent(share) if share >= 0.1 else f"{100 * share:.2g}%"
 
 
 def estimate_completeness(counts: sparse.csc_array) -> Completeness:

@@ -7,7 +7,7 @@ all are shown on the three leading axes of that one. Cosines do not depend on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -166,11 +166,14 @@ class Explorer:
         return np.maximum(np.bincount(P.coords[1], weights=terms, minlength=columns.size), 0.0)
 
     def pairs(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Most similar pairs with different supports in the judged prediction, by kind: names, cosine, shared, sizes."""
+        """Most similar pairs with other supports in the judged prediction: names, cosine, shared, sizes; by kind."""
         stats, found = self.stats, dict[str, list[tuple[Any, ...]]]()
         supports = {"contexts": stats.S, "tokens": canonical(stats.S.T)}
         frequencies = {"contexts": stats.pi, "tokens": self.share_of_tokens}
-        names = {"contexts": stats.context_text, "tokens": stats.vocabulary.__getitem__}
+        names: dict[str, Callable[[int], str]] = {
+            "contexts": stats.context_text,
+            "tokens": stats.vocabulary.__getitem__,
+        }
         for kind in reversed(KINDS):
             chosen, unit = self.chosen[kind], np.asarray(getattr(self.judged, kind), np.float64)
             some = np.flatnonzero(unit.any(axis=1))
@@ -187,7 +190,7 @@ class Explorer:
         return found
 
     def _support(self, supports: sparse.csc_array, kind: str, item: int) -> set[int]:
-        """What follows a context, without the token for merged ones, which may be different ones; or a token's contexts."""
+        """Contexts of a token, or tokens after a context but for the one that stands for merged ones."""
         inside = set(supports.indices[supports.indptr[item] : supports.indptr[item + 1]].tolist())
         return inside - {self.stats.other} if kind == "contexts" else inside
 
