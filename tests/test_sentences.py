@@ -440,6 +440,13 @@ def test_everything_said_about_a_text_is_what_a_recount_says(name: str) -> None:
     text_sentences.check_choice(" ".join(contents.choice.reasons), truth)
     comparison = contents.comparisons[RUN]
     text_sentences.check_comparison("\n".join([*comparison.reasons, *comparison.limitations]), truth)
+    judged = next((at for at in contents.at_loss[RUN] if at.norm == comparison.norm), contents.prediction)
+    kinds: tuple[Items, ...] = ("contexts", "tokens")
+    for items in kinds:
+        cosines = re.findall(r'data-label="cosine">([^<]+)<', page_about(name).partition(f'"pairs-{items}"')[2])
+        expected = [row.cosine for row in judged.pairs(10, items, contents.stats).rows]
+        shown = [float(one.replace("\u2212", "-")) for one in cosines[: len(expected)]]
+        assert np.allclose(shown, expected, atol=1.1e-3)
     questions: dict[Items, Counter[str]] = {"contexts": truth.contexts, "tokens": truth.next_tokens}
     for items, names in questions.items():
         for asked in [one for one, _ in names.most_common()][:: max(1, len(names) // 4)]:
@@ -458,7 +465,7 @@ def test_everything_said_about_a_text_is_what_a_recount_says(name: str) -> None:
         (r"(?<=<td class=\"num\">)\d+ → \d+", "99 → 40"),
         (r"of these groups \(\d+ contexts", "of these groups (99 contexts"),
         (r"(?<=<span class=\"quiet\">)\d+(?=</span></span>)", "777"),
-        (r">\d+, (\d+) and (\d+)<", r">0, \1 and 99<"),
+        (r">\d+ of (\d+) and (\d+)<", r">0 of \1 and 99<"),
         (r'"other": ?\d+', '"other": null'),
     ],
 )

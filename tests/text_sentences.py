@@ -86,7 +86,7 @@ def _facts(page: str, truth: Recount) -> None:
     shared, about = rows["contexts that share their support"]
     assert whole(shared) == in_shared
     assert states(about.split(" of all")[0], in_shared / len(truth.contexts))
-    named = re.search(r"; ([\d,]+) of them one without", about)
+    named = re.search(r"in the support: ([\d,]+)", about)
     assert (named is not None) == (OTHER in truth.next_tokens and in_shared > 0)
     if named:
         assert whole(named[1]) == sum(len(group) for group in truth.shared if OTHER not in truth.supports[group[0]])
@@ -248,14 +248,14 @@ def _concepts(page: str, truth: Recount) -> None:
 def _pairs(page: str, truth: Recount) -> None:
     """The most similar pairs have different supports, and share what is said."""
     for kind, mark, inside in (("contexts", "ctx", truth.supports), ("tokens", "tok", truth.follows)):
-        table = re.search(rf'<table class="contexts" id="pairs-{kind}">.*?</table>', page, flags=re.DOTALL)
+        table = re.search(rf'<table class="short" id="pairs-{kind}">.*?</table>', page, flags=re.DOTALL)
         rows = [] if table is None else re.findall(r"<tr>(<td>.*?)</tr>", table[0], flags=re.DOTALL)
         cosines = []
         for row in rows:
             a, b = _names(row, mark)
             assert inside[a] != inside[b]
             counted = [inside[a] - {OTHER}, inside[b] - {OTHER}]
-            cosine, shared, one, other = _found(r'cosine">(\S+)</td>.*?>(\d+), (\d+) and (\d+)<', row).groups()
+            cosine, shared, one, other = _found(r'cosine">(\S+)</td>.*?>(\d+) of (\d+) and (\d+)<', row).groups()
             assert [int(shared), int(one), int(other)] == [len(counted[0] & counted[1]), *map(len, counted)]
             cosines.append(float(cosine.replace("\u2212", "-")))
         assert cosines == sorted(cosines, reverse=True)

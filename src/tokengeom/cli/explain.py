@@ -94,7 +94,8 @@ def print_report(console: TerminalConsole, report: ItemReport) -> None:
 def _print_logits(console: TerminalConsole, report: ItemReport) -> None:
     limit = "direction" in report.logits[0].values
     names = [name for name in ("finite", "direction", "logit") if name in report.logits[0].values]
-    columns = ["next token", "text", *names, *([] if limit else ["probability"]), *report.measured]
+    text = "kept" if report.support.left_out else "text"
+    columns = ["next token", text, *names, *([] if limit else ["probability"]), *report.measured]
     rows = []
     for place, logit in enumerate(report.logits):
         share = f"{logit.share:.1%}" if logit.in_support else "-"
@@ -104,6 +105,8 @@ def _print_logits(console: TerminalConsole, report: ItemReport) -> None:
         rows.append([shown(logit.token), share, *numbers, *model, *measured])
     console.print("")
     print_table(console, "Logits", columns, rows)
+    if report.support.left_out:
+        console.print("Kept: shares of those windows of the context that the cuts kept.")
     if limit:
         console.print("In training the logits tend to finite + R direction, with R growing without bound.")
     if report.context_gap is not None:

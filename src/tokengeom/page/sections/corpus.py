@@ -73,7 +73,7 @@ def _rows(contents: ReportContents) -> list[tuple[str, str, str, str]]:
     stats, groups = contents.stats, contents.stats.groups
     shared = int(groups.multiplicity[groups.multiplicity > 1].sum())
     named = shared - int(groups.multiplicity[(groups.multiplicity > 1) & supports_with_other(stats)].sum())
-    of_shared = f"; {named:,} of them one without {OTHER}" if stats.other is not None and shared else ""
+    of_shared = f"; without {OTHER} in the support: {named:,}" if stats.other is not None and shared else ""
     mean, uniform = number(float(stats.support_sizes.mean())), math.log(stats.V)
     rows = [("n", f"{stats.n:,}", "windows", "pairs of a context and the token after it")] if stats.has_counts else []
     if stats.coverage is not None:
