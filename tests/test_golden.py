@@ -4,13 +4,13 @@
 reproducible in place of a ceiling, floors of tokens within strata, pairs of supports, and free parameters that are
 chosen on other items. Therefore
 
-- the outputs of `compare`, `rivals` and `report` (`golden.make.MADE_AGAIN`) were made again in 0.2.0;
-- so were those of `explain`, in which shares are those of the text's windows, not of the windows kept;
+- the outputs of `compare`, `rivals`, `report` and `explain` (`golden.make.MADE_AGAIN`) were made again in 0.2.0;
 - comparisons of 0.1.0 that are saved again have more entries, and each that they had before has the same value;
 - their verdicts, and the numbers that are measured differently, are not verified any more, which verifying says;
+- statistics say "a support of one token" where they said "a single next token", which merged tokens are not, and how
+  many windows end in merged tokens; `explain` has shares of the text's windows, and how many windows a reason rests on;
 - claims that 0.1.0 neither checked nor declared, such as the machine of a result, are declared as not checked;
-- CKA, beside agreement in tables of explanations and in comparisons of texts, is not read any more;
-- the summary of statistics has other words for contexts with one next token, and the share of merged windows.
+- CKA, beside agreement in tables of explanations and in comparisons of texts, is not read any more.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Every sentence of a comparison, and of the head of a page, states what the numbers say, on ten texts.
 
 A sentence of a verdict must have one of the forms below, and each form is read back: shares, intervals, agreements,
-which explanation is best and whether clearly so. No two sentences may contradict each other.
+which explanation is best and whether clearly so. No two sentences may contradict each other. What is said about a text,
+on the page, in `explain`, `compare` and `summary`, is compared with a recount of ten other texts (`recount`).
 """
 
 from __future__ import annotations
 
-import html
 import inspect
 import math
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -20,14 +21,24 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+import recount
+import text_sentences
 import tokengeom as tg
 from page_cases import RUN, contents_of
+from text_sentences import visible
+from tokengeom.ask.named_vectors import Items
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.verdict import JUDGED, Outcome, explained_together, level_of
+from tokengeom.core.progress import SilentProgress
+from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.corpus.stories import stories
+from tokengeom.page.chosen_settings import choose
 from tokengeom.page.formatting import fixed, maths, percent
 from tokengeom.page.render import render
+from tokengeom.page.report_contents import ReportContents
+from tokengeom.page.settings import ReportSettings
+from tokengeom.page.source_text import SourceText
 from tokengeom.page.unseen import KNESER_NEY, TIED, TIES, UnseenContexts, largest_cut, without_held_out
 
 NAMES = {"contexts": "supports", "tokens": "tokens"}
@@ -338,25 +349,18 @@ def _norm(comparison: Comparison, sentence: str, noun: str) -> bool:
     return True
 
 
-def _visible(page: str) -> str:
-    """What a reader sees of html, with single spaces."""
-    text = re.sub(r"<script.*?</script>|<style.*?</style>", " ", page, flags=re.DOTALL)
-    text = re.sub(r"<[^>]*>", " ", re.sub(r"</?su[bp]>", "", text))
-    return re.sub(r"\s+", " ", html.unescape(text)).strip()
-
-
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_sentence_of_a_page_states_what_the_numbers_say(text: str) -> None:
     kind = "two" if list(TEXTS).index(text) % 2 else "one"
     comparison = compared(text, kind)
     made = contents_of(TEXTS[text](), steps=20)
     contents = replace(made, comparisons={RUN: comparison}, at_loss={RUN: comparison.at})
-    words = _visible(render(contents))
+    words = visible(render(contents))
     verdict = comparison.judged_as("run")
     assert verdict is not None
     assert (verdict.outcome, verdict.reasons) == (comparison.verdict, comparison.reasons[: len(verdict.reasons)])
     # A page shows formulas in their own form, such as S~; sentences are looked for in the same form.
-    shown = [reason for reason in contents.reasons(RUN) if _visible(str(maths(reason))) in words]
+    shown = [reason for reason in contents.reasons(RUN) if visible(str(maths(reason))) in words]
     assert shown[0] == comparison.reasons[0], "the page begins with the verdict"
     check_sentences(comparison, tuple(shown), "run")
     # Every share with an interval, wherever it stands on the page, is one of the measured ones.
@@ -385,7 +389,7 @@ def test_every_sentence_on_contexts_that_were_held_out_states_what_a_recount_say
     assert (known is not None) == (text in ("words", "characters"))
     if known is None:
         return
-    words = _visible(render(replace(contents_of(TEXTS[text](), steps=20), unseen=known)))
+    words = visible(render(replace(contents_of(TEXTS[text](), steps=20), unseen=known)))
     cut, tokens = known.cut, known.cut.contexts
     assert tokens is not None
     assert known.counted.contexts is not None
@@ -410,6 +414,67 @@ def test_every_sentence_on_contexts_that_were_held_out_states_what_a_recount_say
     assert min(losses, key=lambda name: losses[name]) in match[1]
     assert max(right, key=lambda name: right[name]) in match[2]
     assert match[3] == fixed(losses[TIED] - losses[KNESER_NEY], 3)
+
+
+@cache
+def made(name: str) -> ReportContents:
+    """Contents of a page about a text with known tokens, with settings that were chosen for it."""
+    text, truth = recount.TEXTS[name], recount.Recount(recount.TEXTS[name])
+    cut = {"top_contexts": truth.top, "vocabulary": truth.tokens, "rest": text.rest}
+    given: dict[str, Any] = {"context": text.context, "tokenizer": text.tokenizer, **cut}
+    source = SourceText(text.written, name, "", ReadingSettings())
+    choice = choose(source, ReportSettings(**given), SilentProgress())
+    return contents_of(tg.count(text.written, **given), steps=20, choice=choice)
+
+
+@cache
+def page_about(name: str) -> str:
+    return render(made(name))
+
+
+@pytest.mark.parametrize("name", recount.TEXTS)
+def test_everything_said_about_a_text_is_what_a_recount_says(name: str) -> None:
+    truth, contents = recount.Recount(recount.TEXTS[name]), made(name)
+    text_sentences.check_page(page_about(name), truth)
+    text_sentences.check_summary(contents.stats.summary(), truth)
+    text_sentences.check_choice(" ".join(contents.choice.reasons), truth)
+    comparison = contents.comparisons[RUN]
+    text_sentences.check_comparison("\n".join([*comparison.reasons, *comparison.limitations]), truth)
+    judged = next((at for at in contents.at_loss[RUN] if at.norm == comparison.norm), contents.prediction)
+    kinds: tuple[Items, ...] = ("contexts", "tokens")
+    for items in kinds:
+        cosines = re.findall(r'data-label="cosine">([^<]+)<', page_about(name).partition(f'"pairs-{items}"')[2])
+        expected = [row.cosine for row in judged.pairs(10, items, contents.stats).rows]
+        shown = [float(one.replace("\u2212", "-")) for one in cosines[: len(expected)]]
+        assert np.allclose(shown, expected, atol=1.1e-3)
+    questions: dict[Items, Counter[str]] = {"contexts": truth.contexts, "tokens": truth.next_tokens}
+    for items, names in questions.items():
+        for asked in [one for one, _ in names.most_common()][:: max(1, len(names) // 4)]:
+            report = contents.prediction.explain(asked, k=6, items=items)
+            check = text_sentences.check_context if items == "contexts" else text_sentences.check_token
+            check(report.facts(), asked, truth)
+            text_sentences.check_pulls(report, truth)
+            text_sentences.check_neighbours(report.neighbours, truth)
+            text_sentences.check_neighbours(contents.prediction.neighbours(asked, items=items), truth)
+
+
+@pytest.mark.parametrize(
+    ("true", "wrong"),
+    [
+        (r"[\d.]+% of the text&#39;s;", "12% of the text&#39;s;"),
+        (r"(?<=<td class=\"num\">)\d+ → \d+", "99 → 40"),
+        (r"of these groups \(\d+ contexts", "of these groups (99 contexts"),
+        (r"(?<=<span class=\"quiet\">)\d+(?=</span></span>)", "777"),
+        (r">\d+ of (\d+) and (\d+)<", r">0 of \1 and 99<"),
+        (r'"other": ?\d+', '"other": null'),
+    ],
+)
+def test_the_reader_of_a_page_finds_a_number_that_is_wrong(true: str, wrong: str) -> None:
+    page, truth = page_about("split already"), recount.Recount(recount.TEXTS["split already"])
+    changed = re.sub(true, wrong, page, count=1)
+    assert changed != page
+    with pytest.raises(AssertionError):
+        text_sentences.check_page(changed, truth)
 
 
 def test_the_reader_of_sentences_finds_a_number_that_is_wrong() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from feature_cases import random_counts
 from html_reader import read
-from tokengeom.ask import neighbours as neighbours_module
 from tokengeom.ask.explain import PlainFactors
 from tokengeom.ask.item_search import Item
 from tokengeom.ask.named_vectors import Items
 from tokengeom.ask.neighbours import EmbeddedItems, overlaps
+from tokengeom.core import numerics
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, cosines
@@ -163,7 +163,7 @@ def test_wrong_questions_are_refused() -> None:
 def test_similar_pairs_are_those_of_the_full_matrix_with_different_supports(
     items: Items, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours_module, "COSINES_AT_ONCE", at_once)
+    monkeypatch.setattr(numerics, "COSINES_AT_ONCE", at_once)
     counts = statistics().counts.toarray()
     counts[:, 7], counts[5] = counts[:, 4], counts[1]
     names = [[f"{one}{i:02d}" for i in range(size)] for one, size in (("c", M), ("t", V))]

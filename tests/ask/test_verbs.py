@@ -11,13 +11,15 @@ import pytest
 import tokengeom as tg
 from feature_cases import random_counts
 from tiny_models import ROWS, build, save, sentences
-from tokengeom.ask.verbs import explain, neighbours, statistics_beside
+from tokengeom.ask.verbs import explain, neighbours, similar_pairs, statistics_beside
 from tokengeom.comparison.checkpoints import CheckpointCurve
+from tokengeom.comparison.compare import compare
 from tokengeom.comparison.model_states import read_model
 from tokengeom.core.errors import InputError, StatisticsError
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import NORMS
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import predict_proxy
 from tokengeom.training.train import train
@@ -69,6 +71,30 @@ def test_a_report_is_asked_about_its_prediction(saved: Path, tmp_path: Path) -> 
     assert found.to_dict() == neighbours(saved / "all" / "prediction", "token 3").to_dict()
     run = neighbours(tmp_path / "page-results" / "run", "token 3")
     assert run.to_dict() == neighbours(saved / "all" / "run", "token 3").to_dict()
+
+
+def test_a_comparison_and_its_report_are_asked_about_the_prediction_that_is_judged(saved: Path, tmp_path: Path) -> None:
+    results = copytree(saved / "all", tmp_path / "page-results")
+    train(STATS, "ufm", dim=6, steps=200, learning_rate=0.03).save(results / "longer")
+    made = compare(results / "prediction", results / "longer", permutations=0)
+    made.save(results / "comparison-ufm")
+    (judged,) = (at for at in made.at if at.norm == made.norm)
+    in_memory = neighbours(made, "token 3", stats=STATS)
+    assert in_memory.rows == judged.neighbours("token 3", stats=STATS).rows
+    assert in_memory.source == f"predicted at a loss gap of {judged.loss_gap:.3g} nats ({NORMS[judged.norm]})"
+    assert "the one that the model reached" in in_memory.notes[-1]
+    from_folder = neighbours(results / "comparison-ufm", "token 3")
+    assert from_folder.source.endswith(f"nats ({NORMS[judged.norm]})")
+    cosines = {row.name: row.cosine for row in in_memory.rows}
+    assert max(abs(row.cosine - cosines[row.name]) for row in from_folder.rows) < 0.02
+    (results / "manifest.json").write_text('{"format": "tokengeom-report", "format_version": 1}')
+    assert neighbours(results, "token 3").to_dict() == from_folder.to_dict()
+    assert similar_pairs(results).source == from_folder.source
+    in_limit = neighbours(results, "token 3", loss_gap=0)
+    assert in_limit.to_dict() == neighbours(results / "prediction", "token 3").to_dict()
+    made.save(tmp_path / "alone" / "comparison")
+    with pytest.raises(InputError, match="the prediction that it was made from is not beside it"):
+        neighbours(tmp_path / "alone" / "comparison", "token 3")
 
 
 def test_the_prediction_at_a_loss_is_made_from_the_one_in_the_limit(saved: Path) -> None:
@@ -138,3 +164,9 @@ def test_the_last_of_compared_checkpoints_is_asked(tmp_path: Path) -> None:
     found = neighbours(curve, word, k=3)
     assert found.rows == expected.rows
     assert found.source == f"in {last.model}"
+    # What is saved keeps the statistics, which name tokens and contexts.
+    curve.save(tmp_path / "curve")
+    assert neighbours(tmp_path / "curve", word, k=3).rows == expected.rows
+    next((tmp_path / "curve" / "statistics").iterdir()).unlink()
+    with pytest.raises(InputError, match="damaged"):
+        neighbours(tmp_path / "curve", word)

@@ -57,7 +57,9 @@ def test_arrays_and_numbers_are_loaded_as_they_were_saved(curve: CheckpointCurve
     assert str(again.to_dict()) == str(curve.to_dict())
     assert again.summary() == curve.summary()
     assert again.prediction is None
-    assert again.stats is None
+    assert again.stats is not None
+    assert curve.stats is not None
+    assert again.stats.equals(curve.stats)
     for mine, theirs in zip(curve, again, strict=True):
         np.testing.assert_array_equal(mine.W, theirs.W)
         np.testing.assert_array_equal(mine.H, theirs.H)

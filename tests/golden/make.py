@@ -141,9 +141,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 MADE_AGAIN = (
     *("compare", "compare-limit", "compare-two-runs", "compare-linear", "compare-arrays", "compare-model"),
     *("rivals", "rivals-model", "report", "report-model", "predict-loss-gap-gamma2", "compare-texts-loss-gap"),
+    *("explain", "explain-context", "explain-model", "explain-text"),
 )
 """Outputs that were made again in 0.2.0, which measures agreement on another scale and solves in the gamma_2 norm in
-another way: the last two are within the proven gap of what they were."""
+another way (`predict-loss-gap-gamma2` and `compare-texts-loss-gap` are within the proven gap of what they were), and
+in which explanations have shares of the text's windows and say what they rest on."""
 AS_BEFORE = {
     "compare-texts": ("--loss-gap", "0", "--no-halves"),
     "compare-texts-loss-gap": ("--no-halves",),

@@ -102,7 +102,7 @@ def test_both_cosines_and_the_disagreement_are_those_of_the_two_geometries(kind:
 def test_places_are_those_after_the_best_rotation() -> None:
     explorer = Explorer(contents(), Page(contents()).order)
     places = explorer._places()
-    reference = explorer._reference
+    reference = explorer.judged
     model = next(one for one in explorer.sources if one.kind == "model")
     width = max(one.stacked.shape[1] for one in (reference, model))
     both = [np.pad(one.stacked, ((0, 0), (0, width - one.stacked.shape[1]))) for one in (model, reference)]

@@ -57,7 +57,7 @@ def test_working_on_some_contexts_at_a_time_changes_nothing(columns: int, monkey
         ([1, 1], 1, 1, ["single token"]),
         ([1, 1, 1], 4, 3, ["neural collapse when all tokens have equally many contexts, and SELI geometry otherwise"]),
         ([4, 4], 4, 1, ["Every context can be followed by every token"]),
-        ([1] * 19 + [2], 4, 5, ["95% of the contexts have a single next token"]),
+        ([1] * 19 + [2], 4, 5, ["95% of the contexts have a support of one token"]),
         ([1] * 999 + [2], 4, 5, ["99% of the contexts"]),
         ([2, 4, 3], 4, 3, ["1 of 3 contexts has the whole vocabulary as support: it gets no direction"]),
         ([2, 4, 4], 4, 2, ["2 of 3 contexts have the whole vocabulary as support: they get no direction"]),

@@ -42,8 +42,9 @@ OFF_SUPPORT = 3
 """Tokens outside the support whose logits are listed."""
 PULLED_TOWARDS, SMALLEST_COSINE = 3, 0.05
 """Neighbours whose cosine is explained, and the smallest cosine that is."""
-PULLS_LISTED = 5
-"""Contributions to a cosine that are listed; the sum of the others is given."""
+PULLS_LISTED, SUBSTANTIAL = 5, 0.25
+"""Contributions to a cosine that are listed (the sum of the others is given), and the share of the largest one from
+which on those that rest on two windows or more come first."""
 
 
 class PullsItems(Protocol):
@@ -338,14 +339,20 @@ def pulled_towards(embedded: EmbeddedItems, pulls: PullsItems, item: Item, other
     cosine = float(vectors[item.index] @ vectors[other]) / size
     _, label = np.unique(pulls.groups[what], return_inverse=True)
     sums, counted = np.bincount(label, weights=parts), np.bincount(label)
-    largest = np.argsort(-np.abs(sums), kind="stable")[:PULLS_LISTED]
-    largest = largest[np.abs(sums[largest]) >= SMALLEST_SHOWN]
+    windows = _windows_together(embedded.stats, item, other)
+    resting = None if windows is None else np.bincount(label, weights=windows).astype(np.int64)
+    size_of = np.abs(sums)
+    # A token that followed once may be chance: what occurs again comes first, unless it hardly matters.
+    again = (size_of >= SUBSTANTIAL * size_of.max(initial=0.0)) & (True if resting is None else resting >= 2)
+    largest = np.lexsort((-size_of, ~again))[:PULLS_LISTED]
+    largest = largest[size_of[largest] >= SMALLEST_SHOWN]
     frequency, names = frequency_of(embedded.stats, what), names_of(embedded.stats, what)
     rows = []
     for group in largest:
         some = np.flatnonzero(label == group)
         first = some[np.argmax(frequency[some])]
-        rows.append(Pull(names[first], int(counted[group]), bool(strength[some].sum() > 0), float(sums[group])))
+        on = None if resting is None else int(resting[group])
+        rows.append(Pull(names[first], int(counted[group]), bool(strength[some].sum() > 0), float(sums[group]), on))
     others, total = float(sums.sum() - sums[largest].sum()), float(sums.sum())
     return Pulled(
         names_of(embedded.stats, item.items)[other],
@@ -356,6 +363,14 @@ def pulled_towards(embedded: EmbeddedItems, pulls: PullsItems, item: Item, other
         mean,
         cosine - total - mean,
     )
+
+
+def _windows_together(stats: NextTokenStatistics, item: Item, other: int) -> Int | None:
+    """Windows in which items of the other kind occur with an item and, if fewer, with another; None if not counted."""
+    if not stats.has_counts:
+        return None
+    table = stats.counts if item.items == "contexts" else stats.counts.T.tocsc()
+    return np.asarray(np.minimum(*(table[:, [one]].toarray().ravel() for one in (item.index, other))))
 
 
 def _measured(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokengeom.ask.item_search import Item, quoted, shown
 from tokengeom.ask.neighbours import SHARED, Neighbours
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.results.contract import html_table
 
 if TYPE_CHECKING:
@@ -97,12 +98,16 @@ class Pull:
         Number of items; ``name`` is the most frequent of them.
     ``positive``
         Whether the item itself is pulled towards them (rather than away from them).
+    ``windows``
+        Windows of the text that it rests on: those in which they occur together with the item, and of a cosine with
+        another item with both, as often as with the rarer of the two. None where not counted.
     """
 
     name: str
     members: int
     positive: bool
     contribution: float
+    windows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class Pulled:
     ``towards``, ``own``, ``cosine``
         The neighbour, or the item itself (``own``), and the cosine with it.
     ``pulls``, ``others``
-        The largest contributions, and the sum of all others.
+        The largest contributions, those that rest on two windows or more first, and the sum of all others.
     ``mean``
         Of tokens: what removing the mean of the tokens adds.
     ``residual``
@@ -280,11 +285,14 @@ class ItemReport:
         sentences = [self.item.note] if self.item.note else []
         windows = "all windows" if self.count is None else "the text's windows"
         begins, kept = ("begins", "") if self.item.items == "contexts" else ("ends", ", after the contexts kept")
-        sentences.append(f"It {begins} {self.share:.3%} of {windows}{kept}{often}.")
+        sentences.append(f"It {begins} {rounded_percent(self.share, 3)} of {windows}{kept}{often}.")
         size, left_out = self.support.size, self.support.left_out
         if self.item.items == "contexts":
-            cut = f"; cuts left out {left_out:.1%} of its windows" if left_out > 0 else ""
-            sentences.append(f"{_number(size, 'token')} may follow it: {self._followed(6)}{cut}.")
+            cut = f"; cuts left out {rounded_percent(left_out, 1)} of its windows" if left_out > 0 else ""
+            named = _number(size, "token")
+            if self.support.merged:
+                named = "Only merged tokens" if size == 1 else f"{_number(size - 1, 'token')} and merged ones"
+            sentences.append(f"{named} may follow it: {self._followed(6)}{cut}.")
         else:
             followed = f"It follows {_number(size, 'context')}, in this share of their windows: {self._followed(4)}."
             sentences.append(followed if size else "It follows no context.")
@@ -294,7 +302,7 @@ class ItemReport:
         return [*sentences, self._group_sentence()]
 
     def _followed(self, most: int) -> str:
-        listed = ", ".join(f"{quoted(row.name)} {row.share:.0%}" for row in self.support.rows[:most])
+        listed = ", ".join(f"{quoted(row.name)} {rounded_percent(row.share)}" for row in self.support.rows[:most])
         more = self.support.size - min(most, len(self.support.rows))
         return listed + (f", and {more:,} more" if more > 0 else "")
 
@@ -342,8 +350,8 @@ Explanation = ItemReport
 
 
 def pulled_sentence(pulled: Pulled, item: Item) -> str:
-    """A cosine and its largest contributions."""
-    listed = ", ".join(f"{pull_name(pull)} {pull.contribution:+.3f}" for pull in pulled.pulls)
+    """A cosine and its largest contributions, with the windows that they rest on."""
+    listed = ", ".join(f"{pull_name(pull)} {pull.contribution:+.3f}{pull_windows(pull)}" for pull in pulled.pulls)
     mean = f"; the mean that is removed {pulled.mean:+.3f}" if abs(pulled.mean) >= SMALLEST_SHOWN else ""
     rest = f"; all others {pulled.others:+.3f}{mean}; residual {pulled.residual:+.1e}"
     what = f"Its cosine with {quoted(pulled.towards)}, {pulled.cosine:.3f}, is a sum over {SHARED[item.items]}: "
@@ -354,6 +362,11 @@ def pulled_sentence(pulled: Pulled, item: Item) -> str:
 def pull_name(pull: Pull) -> str:
     """The name of what pulls, with the number of further items with the same support."""
     return quoted(pull.name) + (f" and {pull.members - 1:,} more" if pull.members > 1 else "")
+
+
+def pull_windows(pull: Pull) -> str:
+    """The number of windows that a contribution rests on, in brackets; empty where not counted."""
+    return "" if pull.windows is None else f" ({_number(pull.windows, 'window')})"
 
 
 def measured_sentence(name: str, measured: Measured, item: Item) -> str:

@@ -6,8 +6,10 @@ where
     x, y   of contexts: columns of H. Of tokens: rows of W less the mean over the tokens that follow some context, as
            everywhere in a comparison; tokens that follow none are not listed
 
-Two contexts share the tokens that may follow both, two tokens the contexts that both may follow. One product of a
-matrix and a vector is made per question; pairs are compared in blocks. There is never a matrix of all cosines.
+Two contexts share the tokens that may follow both, two tokens the contexts that both may follow. The token that stands
+for merged ones may be another one after each context: it is not counted among those that contexts have or share. One
+product of a matrix and a vector is made per question; pairs are compared in blocks. There is never a matrix of all
+cosines.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tokengeom.ask.item_search import Item, names_of, quoted, shown
 from tokengeom.ask.named_vectors import Items, frequency_of, require_same_items, support_sizes
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Bool, Float, Int, seen_tokens
+from tokengeom.core.numerics import SAME_COSINE, Bool, Float, Int, closest_pairs, seen_tokens
 from tokengeom.core.settings import whole_number
 from tokengeom.results.contract import data_frame, html_table
 
@@ -32,10 +34,7 @@ if TYPE_CHECKING:
 
 NO_DIRECTION = 1e-9
 """Vectors shorter than this share of the longest are rounding."""
-SAME_COSINE = 9
-"""Decimals to which cosines are compared: beyond them the order would be that of rounding errors."""
-COSINES_AT_ONCE = 4_000_000
-"""Cosines in one block of pairs: 32 MB."""
+MERGED = "Merged tokens are not counted: they may be other ones after each context."
 SHARED: dict[Items, Items] = {"tokens": "contexts", "contexts": "tokens"}
 """What two items share."""
 
@@ -75,6 +74,8 @@ class Neighbours:
         Sentences about the item, such as why it has no neighbours.
     ``source``
         Which geometry was asked, after a comma.
+    ``merged``
+        Whether numbers of next tokens leave out one that stands for merged ones.
     """
 
     item: Item
@@ -83,6 +84,7 @@ class Neighbours:
     size: int
     notes: tuple[str, ...] = ()
     source: str = ""
+    merged: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The item and its neighbours as plain data."""
@@ -118,7 +120,9 @@ class Neighbours:
             own, other = f"{what} that this token follows ({self.size:,})", "the neighbour follows"
         else:
             own, other = f"{what} that may follow this context ({self.size:,})", "may follow the neighbour"
-        return f"Nearest of {counted}. Shared: of the {own}, those that {other} too. Of: all {what} of that {kind}."
+        merged = f" {MERGED}" if self.merged else ""
+        of = f"Of: all {what} of that {kind}.{merged}"
+        return f"Nearest of {counted}. Shared: of the {own}, those that {other} too. {of}"
 
     def table(self) -> list[tuple[str, str, str, str]]:
         """Name, cosine, supports shared and supports of each neighbour, as text."""
@@ -162,8 +166,8 @@ class SimilarPairs:
         The pairs, most similar first; of equal cosines first the pair whose rarer item is more frequent.
     ``total``, ``same_support``
         Number of pairs that were compared, and of those that were left out because their supports are the same.
-    ``source``
-        Which geometry was asked, after a comma.
+    ``source``, ``merged``
+        As in `Neighbours`.
     """
 
     items: Items
@@ -171,10 +175,11 @@ class SimilarPairs:
     total: int
     same_support: int
     source: str = ""
+    merged: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The pairs as plain data."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "merged"}
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per pair."""
@@ -195,7 +200,9 @@ class SimilarPairs:
         """What was compared, and what the numbers mean."""
         what = "tokens that may follow both" if self.items == "contexts" else "contexts that both may follow"
         left_out = f"; {self.same_support:,} pairs with the same support are left out" if self.same_support else ""
-        return f"Of {self.total:,} pairs{left_out}. Shared: {what}. Of, and of: those of the first and of the second."
+        merged = f" {MERGED}" if self.merged else ""
+        of = f"Of, and of: those of the first and of the second.{merged}"
+        return f"Of {self.total:,} pairs{left_out}. Shared: {what}. {of}"
 
     def table(self) -> list[tuple[str, ...]]:
         """Names, cosine, and supports, as text."""
@@ -270,15 +277,17 @@ class EmbeddedItems:
         total = int(listed.sum())
         if other_supports:
             listed &= ~same_support(shared, sizes, item.index)
-        own = int(sizes[item.index])
-        notes = self._notes(item, own)
+        notes = self._notes(item, int(sizes[item.index]))
+        merged = has_merged(self.stats, item.items)
+        shared, sizes = shared - (merged & merged[item.index]), sizes - merged
+        own, some_merged = int(sizes[item.index]), bool(merged.any())
         if not self.norms(item.items)[item.index] > 0:
-            return Neighbours(item, (), total, own, notes)
+            return Neighbours(item, (), total, own, notes, merged=some_merged)
         cosine = self.cosines(item.items, item.index)
         order = _best(cosine, listed, frequency_of(self.stats, item.items), number)
         names = names_of(self.stats, item.items)
         rows = (Neighbour(names[i], int(i), float(cosine[i]), int(shared[i]), int(sizes[i])) for i in order)
-        return Neighbours(item, tuple(rows), total, own, notes)
+        return Neighbours(item, tuple(rows), total, own, notes, merged=some_merged)
 
     def pairs(self, items: Items, k: int = 10) -> SimilarPairs:
         """The k pairs with the largest cosines, among those with different supports."""
@@ -296,33 +305,25 @@ class EmbeddedItems:
         S.sort_indices()
         groups = group_supports(S)
         unit, frequency = rows[listed] / norms[listed, None], frequency_of(self.stats, items)[listed]
-        # Value, frequency of the rarer item, and both items of the best pairs so far.
-        best = np.empty((4, 0))
-        step = max(1, COSINES_AT_ONCE // max(listed.size, 1))
-        for begin in range(0, listed.size, step):
-            value = np.round(unit[begin : begin + step] @ unit[begin:].T, SAME_COSINE)
-            label = groups.label[begin:]
-            value[(label[: len(value), None] == label) | np.tri(*value.shape, dtype=np.bool_)] = -np.inf
-            least = np.partition(value, value.size - k, axis=None)[-k] if value.size > k else -np.inf
-            i, j = (one + begin for one in np.nonzero((value >= least) & (value > -np.inf)))
-            found = np.array([value[i - begin, j - begin], np.minimum(frequency[i], frequency[j]), i, j])
-            best = np.concatenate((best, found), axis=1)
-            best = best[:, np.lexsort((best[3], best[2], -best[1], -best[0]))[:k]]
-        names, chosen = names_of(self.stats, items), listed[best[2:].astype(np.int64)].T
+        cosines, closest = closest_pairs(unit, groups.label, frequency, k)
+        names, chosen = names_of(self.stats, items), listed[closest]
+        merged = has_merged(self.stats, items)
+        sizes = sizes - merged
         own = [[members(self.stats, Item(items, int(index), "")) for index in pair] for pair in chosen]
         found_pairs = (
             Pair(
                 names[a],
                 names[b],
-                min(float(cosine), 1.0),
-                np.intersect1d(both[0], both[1]).size,
+                float(cosine),
+                int(np.intersect1d(both[0], both[1]).size - (merged[a] & merged[b])),
                 int(sizes[a]),
                 int(sizes[b]),
             )
-            for (a, b), both, cosine in zip(chosen, own, best[0], strict=True)
+            for (a, b), both, cosine in zip(chosen, own, cosines, strict=True)
         )
         same = int((groups.multiplicity * (groups.multiplicity - 1) // 2).sum())
-        return SimilarPairs(items, tuple(found_pairs), listed.size * (listed.size - 1) // 2 - same, same)
+        total = listed.size * (listed.size - 1) // 2 - same
+        return SimilarPairs(items, tuple(found_pairs), total, same, merged=bool(merged.any()))
 
     def _notes(self, item: Item, size: int) -> tuple[str, ...]:
         notes = [item.note] if item.note else []
@@ -352,6 +353,14 @@ def members(stats: NextTokenStatistics, item: Item) -> Int:
         return np.sort(P.indices[P.indptr[item.index] : P.indptr[item.index + 1]]).astype(np.int64)
     places = np.flatnonzero(P.indices == item.index)
     return np.searchsorted(P.indptr, places, side="right").astype(np.int64) - 1
+
+
+def has_merged(stats: NextTokenStatistics, items: Items) -> Bool:
+    """Which contexts the token that stands for merged ones follows; of tokens, none."""
+    has = np.zeros(stats.m if items == "contexts" else stats.V, np.bool_)
+    if items == "contexts" and stats.other is not None:
+        has[members(stats, Item("tokens", stats.other, ""))] = True
+    return has
 
 
 def overlaps(stats: NextTokenStatistics, item: Item) -> tuple[Int, Int]:

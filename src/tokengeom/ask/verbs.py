@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
@@ -13,6 +13,7 @@ from tokengeom.ask.named_vectors import WRITERS, Format, Items, NamedVectors, pr
 from tokengeom.ask.neighbours import Neighbours, SimilarPairs
 from tokengeom.ask.place import Placed
 from tokengeom.comparison.checkpoints import CheckpointCurve
+from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import is_model, run_of
 from tokengeom.comparison.model_states import read_model, states_of
 from tokengeom.core.errors import InputError, ProblemError
@@ -26,20 +27,25 @@ from tokengeom.results.folders import atomic_folder, check_target
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.results.registry import EXPORTED, load
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
-from tokengeom.theory.at_loss import NORMS, require_norm
+from tokengeom.theory.at_loss import NORMS, LossPrediction, require_norm
 from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.theory.tied import TiedPrediction
 
 if TYPE_CHECKING:
     from tokengeom.keywords import AskKeywords, ExportKeywords
 
 Statistics = NextTokenStatistics | str | Path | None
-Asked = HasFactors | AbstractLanguageModel | CheckpointCurve | tuple[object, object] | str | Path
+Asked = HasFactors | AbstractLanguageModel | CheckpointCurve | Comparison | tuple[object, object] | str | Path
 Runs = Observed | AbstractLanguageModel | str | Path
 REPORT = "tokengeom-report"
-"""Kind of the folder of a report's results, in which the prediction is asked."""
+"""Kind of the folder of a report's results."""
 MODEL_CONFIG = "config.json"
 ABOUT_NAMES = "A question about names"
+JUDGED = (
+    "The loss is the one that the model reached: this is the prediction that the verdict on it is about. loss_gap=0 "
+    "(--loss-gap 0) asks the limit of training."
+)
 EXPORT_VERSION = 1
 Choice = Literal["both", "tokens", "contexts"]
 
@@ -56,7 +62,9 @@ class AskSettings:
         False, "Leave out neighbours that have exactly the same supports; an explanation always does."
     )
     loss_gap: float | None = option(
-        None, "Ask the prediction at this loss gap, in nats, instead of the prediction in the limit."
+        None,
+        "Ask the prediction at this loss gap, in nats; 0 is the limit. By default the limit or, where a model is "
+        "known (a comparison, a report, --model), its loss.",
     )
     norm: str | None = option(
         None, "Norm of the prediction at that loss gap; nuclear by default.", choices=lambda: tuple(NORMS)
@@ -66,7 +74,7 @@ class AskSettings:
     def __post_init__(self) -> None:
         if self.norm is not None:
             require_norm(self.norm)
-            if self.loss_gap is None:
+            if not self.loss_gap:
                 raise InputError("norm (--norm) is that of the prediction at a loss: give loss_gap (--loss-gap) too.")
         check_tolerance(self.tolerance)
 
@@ -104,9 +112,10 @@ def neighbours(
     Parameters
     ----------
     result
-        A prediction (in the limit, at a loss, or the proxy), a run, compared checkpoints (the last one is asked),
-        anything with W (V x d) and H (d x m), a model in memory; or the folder of a saved result, of a report's results
-        (its prediction is asked) or of a Hugging Face causal language model.
+        A prediction (in the limit, at a loss, or the proxy), a run, compared checkpoints (the last one is asked), a
+        comparison (the prediction that its verdict is about is asked), anything with W (V x d) and H (d x m), a model
+        in memory; or the folder of a saved result, of a report's results (the prediction that the verdict on its model
+        is about is asked) or of a Hugging Face causal language model.
     text
         Name of the token or context; accents and case are forgiven, and a unique beginning is completed.
     stats
@@ -116,8 +125,9 @@ def neighbours(
         Tokenizer of a model in memory.
     """
     chosen = make(AskSettings, settings, "neighbours")
-    asked, known = _asked(result, stats, chosen, tokenizer, progress or SilentProgress())
-    return asked.neighbours(text, chosen.k, chosen.items, known, other_supports=chosen.other_supports)
+    asked, known, notes = _asked(result, stats, chosen, tokenizer, progress or SilentProgress())
+    found = asked.neighbours(text, chosen.k, chosen.items, known, other_supports=chosen.other_supports)
+    return replace(found, notes=(*found.notes, *notes))
 
 
 @takes(AskSettings)
@@ -131,7 +141,7 @@ def similar_pairs(
 ) -> SimilarPairs:
     """The most similar pairs of contexts, or of tokens, among those with different supports; as in `neighbours`."""
     chosen = make(AskSettings, settings, "neighbours")
-    asked, known = _asked(result, stats, chosen, tokenizer, progress or SilentProgress())
+    asked, known, _ = _asked(result, stats, chosen, tokenizer, progress or SilentProgress())
     return asked.pairs(chosen.k, chosen.items or "contexts", known)
 
 
@@ -158,12 +168,13 @@ def explain(
     """
     chosen = make(AskSettings, settings, "explain")
     shown = progress or SilentProgress()
-    asked, known = _asked(result, stats, chosen, tokenizer, shown)
+    asked, known, notes = _asked(result, stats, chosen, tokenizer, shown)
     runs = {
         name: states_of(run, known, tokenizer, shown) if is_model(run) else run_of(run)
         for name, run in measured_by_name(measured).items()
     }
-    return asked.explain(text, chosen.k, chosen.items, known, measured=runs)
+    report = asked.explain(text, chosen.k, chosen.items, known, measured=runs)
+    return replace(report, notes=(*report.notes, *notes))
 
 
 def place(result: TiedPrediction | str | Path, texts: str | Sequence[str], *, stats: Statistics = None) -> Placed:
@@ -259,34 +270,38 @@ def _factors(source: Any) -> Factors:
 
 def _asked(
     result: Asked, stats: Statistics, chosen: AskSettings, tokenizer: object, progress: AbstractProgress
-) -> tuple[AnswersQuestions, NextTokenStatistics]:
-    """What answers, and the statistics that name its tokens and contexts."""
+) -> tuple[AnswersQuestions, NextTokenStatistics, tuple[str, ...]]:
+    """What answers, the statistics that name its tokens and contexts, and a sentence where it was chosen here."""
     place = Path(result) if isinstance(result, str | Path) else None
     if place is not None and (place / MODEL_CONFIG).is_file() and not (place / MANIFEST).is_file():
         if stats is None:
             raise _no_statistics(f"the model in {place}", "Count a text with the model's tokenizer: ")
         counted = statistics_of(stats, ABOUT_NAMES)
-        return read_model(load_checkpoint(place), counted, progress=progress), counted
-    place = None if place is None else _place(place)
+        return read_model(load_checkpoint(place), counted, progress=progress), counted, ()
+    place = None if place is None else _place(place, judged=chosen.loss_gap is None)
     given: Any = result if place is None else load(place)
+    notes: tuple[str, ...] = ()
+    if isinstance(given, Comparison):
+        given = _judged_prediction(given, place, in_limit=chosen.loss_gap is not None)
+        notes = (JUDGED,) if isinstance(given, LossPrediction) else ()
     known = _statistics(given, place, stats, ABOUT_NAMES)
     states = states_of(given, known, tokenizer, progress) if is_model(given) else None
     asked = states if states is not None else _answering(given, place)
     if known is None:
         what = f"the {type(given).__name__}" if place is None else f"{place}"
         raise _no_statistics(what, "Name its statistics: ")
-    if chosen.loss_gap is None:
-        return asked, known
+    if not chosen.loss_gap:
+        return asked, known, notes
     if not isinstance(asked, FeaturePrediction):
         raise ProblemError(
             f"A loss gap can be chosen for the prediction in the limit alone; got a {type(asked).__name__}. Leave out "
             "loss_gap (--loss-gap), or give the folder that `tokengeom predict --out` wrote."
         )
-    return asked.at(chosen.loss_gap, norm=chosen.norm or "nuclear", tolerance=chosen.tolerance), known
+    return asked.at(chosen.loss_gap, norm=chosen.norm or "nuclear", tolerance=chosen.tolerance), known, notes
 
 
-def _place(folder: Path) -> Path:
-    """The folder of the result to ask: of a report its prediction."""
+def _place(folder: Path, *, judged: bool = True) -> Path:
+    """The folder of the result to ask: of a report its comparison, or the prediction in the limit."""
     if not folder.exists():
         raise InputError(f"{folder} does not exist. Check the path.")
     path = saved_folder(folder)
@@ -294,13 +309,42 @@ def _place(folder: Path) -> Path:
         return folder
     inside = sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
     if "prediction" in inside and (folder / MANIFEST).is_file():
-        return folder / "prediction"
+        # The verdict at the head of a page is about its last model, and that of unconstrained features comes first.
+        models = [name for name in inside if name.startswith("comparison-")]
+        last = max(models, key=lambda name: (name != "comparison-ufm", len(name), name), default=None)
+        return folder / (last if judged and last is not None else "prediction")
     if inside:
         raise InputError(f"{folder} holds {', '.join(inside)}: name one of them, such as {folder / inside[0]}.")
     raise InputError(
         f"{folder} holds no saved result. Give the folder that `tokengeom predict --out` or `tokengeom train --out` "
         "wrote, or that of a Hugging Face causal language model."
     )
+
+
+def _judged_prediction(comparison: Comparison, place: Path | None, *, in_limit: bool) -> Any:
+    """The prediction that a verdict is about: at the loss that the model reached, or the limit where there is none.
+
+    ``in_limit``
+        Whether the limit is asked for.
+    """
+    at = comparison.at
+    prediction: Any = None if comparison.compared is None else comparison.compared[0]
+    if place is not None and comparison.made_from is not None:
+        nearby = NearbyResults(place)
+        found = (nearby.find(LossPrediction, seal=seal) for seal in comparison.made_from.at)
+        at = tuple(one for one in found if one is not None)
+        kinds = (FeaturePrediction, ProxyPrediction)
+        known = (nearby.find(kind, seal=comparison.made_from.prediction) for kind in kinds)
+        prediction = next((one for one in known if one is not None), None)
+    judged = None if in_limit else next((one for one in at if one.norm == comparison.norm), None)
+    if judged is None and prediction is None:
+        raise InputError(
+            "A comparison has no vectors of its own, and the prediction that it was made from is not beside it: give "
+            "the folder of the prediction or of the run."
+        )
+    if judged is not None or in_limit or comparison.norm is None or comparison.loss_gap is None:
+        return prediction if judged is None else judged
+    return prediction.at(comparison.loss_gap, norm=comparison.norm)
 
 
 def _answering(given: Any, place: Path | None) -> AnswersQuestions:
@@ -329,7 +373,7 @@ def statistics_beside(result: str | Path | None, stats: str | Path | None = None
     """The statistics that name the tokens and contexts of a saved result: given, or beside it; None where unknown."""
     if stats is not None or result is None:
         return _statistics(None, None, stats, ABOUT_NAMES)
-    place = _place(Path(result))
+    place = _place(Path(result), judged=False)
     return _statistics(load(place), place, None, ABOUT_NAMES)
 
 

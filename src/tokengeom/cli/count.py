@@ -130,7 +130,7 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
         ("entropy floor H", f"{statistics.entropy:.4f}", "nats: no model's loss on these windows is lower"),
         ("distinct supports", f"{statistics.groups.count:,}", ""),
         ("support size", f"{sizes.mean():.2f}", f"on average; median {np.median(sizes):.0f}, largest {sizes.max():,}"),
-        ("one-hot contexts", f"{statistics.one_hot_share:.1%}", "with a single next token"),
+        ("one-hot contexts", f"{statistics.one_hot_share:.1%}", "with a support of one token"),
     ]
     if (completeness := statistics.completeness) is not None:
         share = f"{completeness.missing_share:.1%}"

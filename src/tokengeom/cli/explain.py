@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,6 +69,7 @@ def explain_command(
             asked, measured = str(result), list(run or [])
         else:
             asked, measured = _model_and_prediction(model, text or (), trained, reading, progress)
+            settings = _at_its_loss(settings, asked, *measured.values())
         report = explain(asked, name, stats=stats, measured=measured, progress=progress, **keywords(settings))
     print_result(report.to_dict(), lambda console: print_report(console, report))
 
@@ -92,7 +94,8 @@ def print_report(console: TerminalConsole, report: ItemReport) -> None:
 def _print_logits(console: TerminalConsole, report: ItemReport) -> None:
     limit = "direction" in report.logits[0].values
     names = [name for name in ("finite", "direction", "logit") if name in report.logits[0].values]
-    columns = ["next token", "text", *names, *([] if limit else ["probability"]), *report.measured]
+    text = "kept" if report.support.left_out else "text"
+    columns = ["next token", text, *names, *([] if limit else ["probability"]), *report.measured]
     rows = []
     for place, logit in enumerate(report.logits):
         share = f"{logit.share:.1%}" if logit.in_support else "-"
@@ -102,6 +105,8 @@ def _print_logits(console: TerminalConsole, report: ItemReport) -> None:
         rows.append([shown(logit.token), share, *numbers, *model, *measured])
     console.print("")
     print_table(console, "Logits", columns, rows)
+    if report.support.left_out:
+        console.print("Kept: shares of those windows of the context that the cuts kept.")
     if limit:
         console.print("In training the logits tend to finite + R direction, with R growing without bound.")
     if report.context_gap is not None:
@@ -128,19 +133,38 @@ def _print_pulls(console: TerminalConsole, report: ItemReport) -> None:
         title = f"Contributions of {what} to its " + (
             "own direction" if pulled.own else f"cosine with {quoted(pulled.towards)}, {pulled.cosine:.3f}"
         )
-        parts = [(pull_name(pull), pull.contribution) for pull in pulled.pulls]
-        parts += [("all others", pulled.others)]
-        parts += [("mean token removed", pulled.mean)] if abs(pulled.mean) >= SMALLEST_SHOWN else []
-        rows = [(name, f"{part:+.3f}", _share(pulled, part)) for name, part in parts]
-        rows.append(("residual", f"{pulled.residual:+.0e}", ""))
+        parts = [
+            (pull_name(pull), pull.contribution, "" if pull.windows is None else f"{pull.windows:,}")
+            for pull in pulled.pulls
+        ]
+        parts += [("all others", pulled.others, "")]
+        parts += [("mean token removed", pulled.mean, "")] if abs(pulled.mean) >= SMALLEST_SHOWN else []
+        rows = [(name, f"{part:+.3f}", _share(pulled, part), windows) for name, part, windows in parts]
+        rows.append(("residual", f"{pulled.residual:+.0e}", "", ""))
         console.print("")
-        print_table(console, title, (what[:-1], "contribution", "share"), rows)
+        print_table(console, title, (what[:-1], "contribution", "share", "windows"), rows)
+    if report.count is not None:
+        console.print(
+            f"Windows: how many windows of the text have the {what[:-1]} together with the {report.item.kind}; for a "
+            "cosine, the smaller one of the numbers of both. Contributions with two windows or more come first, unless "
+            "they are small."
+        )
 
 
 def _share(pulled: Pulled, contribution: float) -> str:
     share = pulled.share(contribution)
     # Minus zero is zero.
     return "" if share is None else f"{round(share, 2) + 0.0:.0%}"
+
+
+def _at_its_loss(settings: AskSettings, prediction: Asked, model: ModelStates) -> AskSettings:
+    """The settings with the loss that a model reached, where none was given and one can be predicted at."""
+    from tokengeom.theory.features import FeaturePrediction
+
+    if settings.loss_gap is not None or not isinstance(prediction, FeaturePrediction):
+        return settings
+    within = 0.0 < model.loss_gap < prediction.largest_gap
+    return replace(settings, loss_gap=model.loss_gap) if within else settings
 
 
 def _model_and_prediction(

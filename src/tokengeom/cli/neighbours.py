@@ -49,7 +49,7 @@ Result = Annotated[
     str | None,
     typer.Argument(
         metavar="RESULT",
-        help="Folder of a saved prediction or run, of a report's results, or of compared checkpoints.",
+        help="Folder of a saved prediction or run, of a comparison, of a report's results, or of compared checkpoints.",
         show_default=False,
     ),
 ]

@@ -283,6 +283,8 @@ class AssessedNumbers:
     def _agreement(self, name: Name, better: Better) -> Agreement:
         value, level = self.values[name], 0.95 if better == "higher" else 0.05
         low, high = self._interval(name, bounded=better == "higher")
+        # A distance or a ratio, of which lower is better, is not negative.
+        low = low if better == "higher" else max(low, 0.0)
         null, gaussian = (_quantile(draws.get(name), level) for draws in (self.permuted, self.gaussian))
         known = {"untrained": self.untrained[name]} if name in self.untrained else {}
         kinds: tuple[About, ...] = ("mean", "reliability", "seed_error", "reproducible", "corrected")

@@ -18,6 +18,7 @@ from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import Skipped, Within, damaged, read_json_as, write_json
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.saved_statistics import read_statistics, write_statistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.theory.storage import write_arrays
@@ -26,7 +27,7 @@ from tokengeom.theory.tied import TiedPrediction
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
+FILE, ARRAYS, STATISTICS = "checkpoints.json", "checkpoints.safetensors", "statistics"
 _NOT_READ = Factors(np.zeros((0, 0)), np.zeros((0, 0)))
 """In place of the factors of a checkpoint until its arrays are read."""
 
@@ -173,7 +174,8 @@ class CheckpointCurve(AbstractResult):
     """Checkpoints of one model in the order of training, or trainings that differ in their seed, and one prediction.
 
     ``prediction``, ``stats``
-        The prediction and the statistics that it was made from, for figures; None in a curve that was loaded.
+        The prediction, for figures, which a curve that was loaded does not have; and the statistics that it was made
+        from, which name tokens and contexts (0.1.0 did not save them).
     """
 
     kind: ClassVar[str] = "tokengeom-checkpoints"
@@ -245,7 +247,10 @@ class CheckpointCurve(AbstractResult):
         }
         write_arrays(folder / ARRAYS, arrays)
         write_json(folder / FILE, self)
-        return {"checkpoints": len(self)}
+        if self.stats is None:
+            return {"checkpoints": len(self)}
+        (folder / STATISTICS).mkdir()
+        return {"checkpoints": len(self), STATISTICS: write_statistics(self.stats, folder / STATISTICS)}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
@@ -254,7 +259,12 @@ class CheckpointCurve(AbstractResult):
             raise damaged(folder, f"its manifest must have the number of its checkpoints, {len(curve)}")
         arrays.only(*(f"{place}.{name}" for place in range(len(curve)) for name in ("W", "H", "bias")))
         factors = (read_factors(arrays, f"{place}.") for place in range(len(curve)))
-        return cls(tuple(replace(point, factors=read) for point, read in zip(curve.points, factors, strict=True)))
+        points = tuple(replace(point, factors=read) for point, read in zip(curve.points, factors, strict=True))
+        stated = manifest.get(STATISTICS)
+        stats = None if stated is None else read_statistics(NextTokenStatistics, folder / STATISTICS, stated)
+        if stats is not None and any((point.V, point.m) != (stats.V, stats.m) for point in points):
+            raise damaged(folder, "its statistics have other tokens or contexts than its checkpoints")
+        return cls(points, stats=stats)
 
 
 def _row(point: CheckpointComparison) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tokengeom.comparison.agreement import BY_FREQUENCY, Agreement, Name
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int, rounded_percent
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.models.factored import FACTORED
 from tokengeom.problems.regularised_logits import Merging
@@ -463,8 +463,8 @@ def _group_limitations(prediction: FeaturePrediction) -> list[str]:
     if n.size and n.max() > 1:
         share = float((n * (n - 1)).sum() / max(n.sum() * (n.sum() - 1), 1.0))
         sentences.append(
-            f"{int(n.sum())} contexts share {n.size} supports, and {share:.1%} of the pairs of contexts have the same "
-            "support: these pairs count for collapse, and not for agreement."
+            f"{int(n.sum())} contexts share {n.size} supports, and {rounded_percent(share, 1)} of the pairs of "
+            "contexts have the same support: these pairs count for collapse, and not for agreement."
         )
     elif n.size:
         sentences.append("No two contexts share a support: collapse is not defined on these data.")

@@ -31,6 +31,7 @@ from typing import Annotated, Literal
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.explained import RivalRow
 from tokengeom.comparison.target import COUNTS, FEWEST_GROUPS, Tables, Target
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.results.convert import Added, Within
 
 Outcome = Literal[
@@ -369,7 +370,7 @@ def _share(evidence: Evidence, items: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+    return rounded_percent(share, 0 if 0.1 <= share < 0.995 or share == 1 else 1)
 
 
 def _details(evidence: Evidence, noun: str) -> list[str]:

@@ -38,6 +38,10 @@ BLOCK_PAIRS = 100
 FEWEST_UNITS = 5
 """Smallest number of units, and of trainings, that are left out in turn."""
 NEAR_ONE = 1.0 - 1e-12
+SAME_COSINE = 9
+"""Decimals to which cosines are compared: beyond them the order would be that of rounding errors."""
+COSINES_AT_ONCE = 4_000_000
+"""Cosines in one block of pairs: 32 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,3 +255,33 @@ def jackknife_interval(
 def to_line(x: Float) -> Float:
     """Numbers in [-1, 1] on the scale of ``atanh``; 1 itself is finite there."""
     return np.asarray(np.arctanh(np.clip(x, -NEAR_ONE, NEAR_ONE)))
+
+
+def rounded_percent(share: float, decimals: int = 0) -> str:
+    """A share of one as a percentage with so many decimals, which is 0 or 100 only where the share is exactly that."""
+    text, step = f"{share:.{decimals}%}", 10.0**-decimals
+    if 0.0 < share < 1.0 and float(text[:-1]) in (0.0, 100.0):
+        return f"less than {step:.{decimals}f}%" if share < 0.5 else f"more than {100 - step:.{decimals}f}%"
+    return text
+
+
+def closest_pairs(
+    unit: Float, label: NDArray[np.integer[Any]], frequency: Float, k: int, decimals: int = SAME_COSINE
+) -> tuple[Float, Int]:
+    """The k pairs of unit rows with the largest cosines among those with different labels: cosines, and rows (k x 2).
+
+    Of equal cosines the pair whose rarer row is more frequent comes first. There is never a matrix of all cosines.
+    """
+    # Cosine, frequency of the rarer row, and both rows of the best pairs so far.
+    best = np.empty((4, 0))
+    step = max(1, COSINES_AT_ONCE // max(len(unit), 1))
+    for begin in range(0, len(unit), step):
+        value = np.round(unit[begin : begin + step] @ unit[begin:].T, decimals)
+        after = label[begin:]
+        value[(after[: len(value), None] == after) | np.tri(*value.shape, dtype=np.bool_)] = -np.inf
+        least = np.partition(value, value.size - k, axis=None)[-k] if value.size > k else -np.inf
+        i, j = (one + begin for one in np.nonzero((value >= least) & (value > -np.inf)))
+        found = np.array([value[i - begin, j - begin], np.minimum(frequency[i], frequency[j]), i, j])
+        best = np.concatenate((best, found), axis=1)
+        best = best[:, np.lexsort((best[3], best[2], -best[1], -best[0]))[:k]]
+    return np.minimum(best[0], 1.0), best[2:].T.astype(np.int64)

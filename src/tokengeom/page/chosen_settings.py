@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.core.errors import CorpusError, InputError
-from tokengeom.core.numerics import seen_tokens
+from tokengeom.core.numerics import rounded_percent, seen_tokens
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.tokenizers import is_kind
 from tokengeom.page.compare_models import occur_once
@@ -393,9 +393,9 @@ def _why_size(chosen: Candidate, candidates: Sequence[Candidate], asked: ReportS
 def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: ReportSettings) -> str:
     tokens = "1 token" if chosen.context == 1 else f"{chosen.context} tokens"
     facts = (
-        f"supports have {chosen.median_support:g} of {chosen.vocabulary} tokens in the median, {chosen.one_hot:.0%} "
-        f"have a single token, and {chosen.shared_support:.0%} of the contexts share a support of several tokens with "
-        "another context"
+        f"supports have {chosen.median_support:g} of {chosen.vocabulary} tokens in the median, "
+        f"{rounded_percent(chosen.one_hot)} have a single token, and {rounded_percent(chosen.shared_support)} of the "
+        "contexts share a support of several tokens with another context"
     )
     if asked.context is not None:
         return f"The context length is {tokens}, as requested: {facts}."

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Bool, Int
+from tokengeom.core.numerics import Bool, Int, rounded_percent
 from tokengeom.core.settings import option, whole_number
 from tokengeom.results.convert import Within
 from tokengeom.statistics.supports import canonical
@@ -71,7 +71,9 @@ class Effect:
     def sentence(self) -> str:
         """What was kept, and how many of the windows."""
         kept, all_windows = self.after.n, self.before.n
-        return f"Kept: {self.cut}; {kept:,} of {all_windows:,} windows remain ({kept / all_windows:.1%})."
+        return (
+            f"Kept: {self.cut}; {kept:,} of {all_windows:,} windows remain ({rounded_percent(kept / all_windows, 1)})."
+        )
 
 
 @dataclass(frozen=True)
@@ -421,7 +423,8 @@ class CutSettings:
     vocabulary: int | None = option(None, "Keep this many of the most frequent next tokens.", panel=PANEL)
     rest: Rest = option(
         "drop",
-        "What to do with windows that end in any other token: drop them, or merge those tokens into one.",
+        "What to do with windows that end in any other token: drop them, as tokengeom count does by default, or merge "
+        "those tokens into one, as tokengeom report does.",
         panel=PANEL,
     )
     support: str = option(

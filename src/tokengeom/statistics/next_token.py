@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Float, Int, dense, x_log_x
+from tokengeom.core.numerics import Float, Int, dense, rounded_percent, x_log_x
 from tokengeom.core.settings import make, takes, whole_number
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer
@@ -266,7 +266,7 @@ class NextTokenStatistics(AbstractResult):
 
     @property
     def one_hot_share(self) -> float:
-        """Share of the contexts that have a single next token."""
+        """Share of the contexts that have a support of one token."""
         return float(np.mean(np.diff(self.table.indptr) == 1))
 
     @cached_property
@@ -441,8 +441,12 @@ class NextTokenStatistics(AbstractResult):
                 f"(tokenizer: {self.tokenizer_name}).",
                 f"The entropy floor is {self.entropy:.4f} nats: no model's loss on these windows is lower.",
                 f"{supports}, with {self.table.nnz / self.m:.2f} tokens per context on average; "
-                f"{self.one_hot_share:.1%} of the contexts have a support of one token.",
-                *([f"{self.merged_share:.1%} of the windows end in {OTHER}."] if self.merged_share else []),
+                f"{rounded_percent(self.one_hot_share, 1)} of the contexts have a support of one token.",
+                *(
+                    [f"{rounded_percent(self.merged_share, 1)} of the windows end in {OTHER}."]
+                    if self.merged_share
+                    else []
+                ),
                 *(effect.sentence for effect in self.effects),
                 *warnings_about(self),
             ]

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Float, Int, refuse_dropped_parts
+from tokengeom.core.numerics import Float, Int, refuse_dropped_parts, rounded_percent
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
@@ -303,7 +303,7 @@ class Completeness:
 
 
 def _percent(share: float) -> str:
-    return "less than 0.1%" if share < 0.001 else f"{100 * share:.0f}%" if share >= 0.1 else f"{100 * share:.2g}%"
+    return "less than 0.1%" if share < 0.001 else rounded_percent(share) if share >= 0.1 else f"{100 * share:.2g}%"
 
 
 def estimate_completeness(counts: sparse.csc_array) -> Completeness:
@@ -387,15 +387,15 @@ def degenerate_support_warnings(support_sizes: NDArray[np.integer[Any]], V: int,
 def _one_hot_warnings(single: int, m: int) -> Iterator[str]:
     if single == m:
         yield (
-            "Every context has a single next token: this is one-hot classification, and supports carry no structure "
-            "beyond the class. The predicted geometry is neural collapse when all tokens have equally many contexts, "
+            "Every support is a single token: this is one-hot classification, and supports carry no structure beyond "
+            "the class. The predicted geometry is neural collapse when all tokens have equally many contexts, "
             "and SELI geometry otherwise (Thrampoulidis et al. 2022). Shorter contexts or more text give overlapping "
             "supports."
         )
     elif single > _MOSTLY * m:
         # Rounded down: 99.9% must not read as all of them.
         yield (
-            f"{100 * single // m}% of the contexts have a single next token: this is close to one-hot "
+            f"{100 * single // m}% of the contexts have a support of one token: this is close to one-hot "
             "classification. Shorter contexts, or only the most frequent ones, have richer supports."
         )
 

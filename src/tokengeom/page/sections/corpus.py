@@ -16,7 +16,7 @@ import numpy as np
 
 from tokengeom.comparison.verdict import AGREES, IN_PART
 from tokengeom.core.citation import cite
-from tokengeom.core.numerics import Int, seen_tokens
+from tokengeom.core.numerics import Bool, Int, seen_tokens
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.figures.comparisons import checkpoints
 from tokengeom.page.formatting import count, fixed, number, percent
@@ -72,6 +72,8 @@ def _rows(contents: ReportContents) -> list[tuple[str, str, str, str]]:
     """Symbol, value, name and meaning."""
     stats, groups = contents.stats, contents.stats.groups
     shared = int(groups.multiplicity[groups.multiplicity > 1].sum())
+    named = shared - int(groups.multiplicity[(groups.multiplicity > 1) & supports_with_other(stats)].sum())
+    of_shared = f"; without {OTHER} in the support: {named:,}" if stats.other is not None and shared else ""
     mean, uniform = number(float(stats.support_sizes.mean())), math.log(stats.V)
     rows = [("n", f"{stats.n:,}", "windows", "pairs of a context and the token after it")] if stats.has_counts else []
     if stats.coverage is not None:
@@ -81,7 +83,12 @@ def _rows(contents: ReportContents) -> list[tuple[str, str, str, str]]:
         *_token_rows(stats),
         ("H", f"{stats.entropy:.4f}", "entropy floor, nats", f"the lowest loss; uniform guess {uniform:.4f}"),
         ("g", f"{groups.count:,}", "support groups", "sets of contexts with the same support"),
-        ("", f"{shared:,}", "contexts that share their support", f"{percent(shared / stats.m)} of all contexts"),
+        (
+            "",
+            f"{shared:,}",
+            "contexts that share their support",
+            f"{percent(shared / stats.m)} of all contexts{of_shared}",
+        ),
         ("", percent(stats.one_hot_share), "contexts with a support of one token", "their label is one-hot"),
         ("", _range(stats.support_sizes), "tokens per support", f"smallest, median and largest; mean {mean}"),
     ]
@@ -103,7 +110,8 @@ def _rows(contents: ReportContents) -> list[tuple[str, str, str, str]]:
 def _token_rows(stats: NextTokenStatistics) -> list[tuple[str, str, str, str]]:
     seen = seen_tokens(stats.P).size
     if seen == stats.V:
-        return [("V", f"{stats.V:,}", "next tokens", "tokens that follow some context")]
+        among = "" if stats.other is None else f"; {OTHER} is one of them"
+        return [("V", f"{stats.V:,}", "next tokens", f"tokens that follow some context{among}")]
     return [
         ("V", f"{stats.V:,}", "tokens of the vocabulary", "rows of the model's head; all count in the loss"),
         ("", f"{seen:,}", "next tokens", "tokens that follow some context"),
@@ -118,6 +126,12 @@ def other_sentence(stats: NextTokenStatistics) -> str:
         f"{OTHER} stands for every next token that is not one of the other {stats.V - 1:,}: two contexts that it "
         "follows need not be followed by the same token."
     )
+
+
+def supports_with_other(stats: NextTokenStatistics) -> Bool:
+    """Which distinct supports have the token for merged ones, which may be another token after each context."""
+    S = stats.groups.S
+    return np.zeros(S.shape[1], np.bool_) if stats.other is None else np.asarray(S[[stats.other]].toarray()[0] > 0)
 
 
 def left_out_share(stats: NextTokenStatistics, contexts: Int) -> str:
@@ -164,7 +178,7 @@ def _sizes(contents: ReportContents) -> Picture:
     panel = LinePanel("Number of tokens that may follow a context", "tokens in the support", "share", curves)
     caption = (
         f"Support sizes of {count(stats.m, 'context')}. Small supports, compared with the vocabulary, determine more "
-        "geometry; contexts with a single next token are ordinary classification."
+        "geometry; contexts with a support of one token are ordinary classification."
     )
     return picture(Figure("support-sizes", "Support sizes", caption, [panel], columns=1), bars=True)
 

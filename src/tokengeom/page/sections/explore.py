@@ -7,16 +7,17 @@ all are shown on the three leading axes of that one. Cosines do not depend on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Float, Int, seen_tokens
+from tokengeom.core.numerics import Float, Int, closest_pairs, seen_tokens
 from tokengeom.figures.ordering import FeatureOrder
 from tokengeom.page.formatting import fixed
 from tokengeom.page.read_model import ReadModel
@@ -36,6 +37,7 @@ from tokengeom.page.sections.explorer_numbers import (
 )
 from tokengeom.page.sections.figures import how_many, judged_prediction
 from tokengeom.page.sections.fit_checks import is_finite
+from tokengeom.statistics.supports import canonical, group_supports
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -49,12 +51,18 @@ PLACE_STEP, SHARE_STEP = 1 / 32_000, 2e-5
 LOSS_ENTRIES = 50_000_000
 """Logits up to which the loss of every context is computed."""
 KINDS = ("tokens", "contexts")
+PAIRS = 10
+"""Most similar pairs that are listed."""
 
 
 def explore(page: Page) -> Section | None:
     """The explorer and its data; None where no geometry was predicted and none was measured."""
-    data = Explorer(page.contents, page.order).data()
-    return None if data is None else Section("explore", "Explore", {"data": data})
+    explorer = Explorer(page.contents, page.order)
+    data = explorer.data()
+    if data is None:
+        return None
+    view = {"data": data, "pairs": explorer.pairs(), "of": explorer.judged.label, "merged": page.contents.stats.other}
+    return Section("explore", "Explore", view)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +165,38 @@ class Explorer:
         terms = P.data * (np.log(P.data) - L[P.coords[0], P.coords[1]] + rest[P.coords[1]])
         return np.maximum(np.bincount(P.coords[1], weights=terms, minlength=columns.size), 0.0)
 
+    def pairs(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Most similar pairs with other supports in the judged prediction: names, cosine, shared, sizes; by kind."""
+        stats, found = self.stats, dict[str, list[tuple[Any, ...]]]()
+        supports = {"contexts": stats.S, "tokens": canonical(stats.S.T)}
+        frequencies = {"contexts": stats.pi, "tokens": self.share_of_tokens}
+        names: dict[str, Callable[[int], str]] = {
+            "contexts": stats.context_text,
+            "tokens": stats.vocabulary.__getitem__,
+        }
+        for kind in reversed(KINDS):
+            chosen, unit = self.chosen[kind], np.asarray(getattr(self.judged, kind), np.float64)
+            some = np.flatnonzero(unit.any(axis=1))
+            items, found[kind] = chosen[some], []
+            if items.size < 2:
+                continue
+            groups = group_supports(sparse.csc_array(supports[kind][:, items]))
+            cosines, pairs = closest_pairs(unit[some], groups.label, frequencies[kind][items], PAIRS, 4)
+            inside = [[self._support(supports[kind], kind, int(item)) for item in items[pair]] for pair in pairs]
+            found[kind] = [
+                (names[kind](int(items[i])), names[kind](int(items[j])), float(cosine), len(a & b), len(a), len(b))
+                for (i, j), (a, b), cosine in zip(pairs, inside, cosines, strict=True)
+            ]
+        return found
+
+    def _support(self, supports: sparse.csc_array, kind: str, item: int) -> set[int]:
+        """Contexts of a token, or tokens after a context but for the one that stands for merged ones."""
+        inside = set(supports.indices[supports.indptr[item] : supports.indptr[item + 1]].tolist())
+        return inside - {self.stats.other} if kind == "contexts" else inside
+
     # ---- where things lie -------------------------------------------------------------------------------------------
     @cached_property
-    def _reference(self) -> Source:
+    def judged(self) -> Source:
         """The source that the others are rotated to: the prediction that is judged, else the last prediction."""
         for _, _, predicted in self._compared():
             return predicted
@@ -167,18 +204,18 @@ class Explorer:
 
     def _places(self) -> dict[str, dict[str, NDArray[np.float32]]]:
         """Coordinates of every item of every source on the leading axes of the reference."""
-        reference = self._reference.stacked
+        reference = self.judged.stacked
         axes = leading_axes(reference)
         places = {}
         for source in self.sources:
-            onto = axes if source is self._reference else best_rotation(source.stacked, reference) @ axes
+            onto = axes if source is self.judged else best_rotation(source.stacked, reference) @ axes
             places[source.key] = {kind: on_three_axes(getattr(source, kind) @ onto) for kind in KINDS}
         return places
 
     def _rotation(self) -> str:
         return (
             "Embeddings are determined only up to a rotation: each geometry was rotated to fit the geometry "
-            f"“{self._reference.label}” best, and all are shown on its leading axes. Lengths are left out: only "
+            f"“{self.judged.label}” best, and all are shown on its leading axes. Lengths are left out: only "
             "directions are compared."
         )
 
@@ -277,6 +314,7 @@ class Explorer:
         return {
             "names": [stats.vocabulary[int(z)] for z in chosen],
             "total": int(self.seen.size),
+            "other": next((k for k, z in enumerate(chosen.tolist()) if z == stats.other), None),
             "share": pack(self.share_of_tokens[chosen], "float32"),
             "supports": pack(follows[chosen], "uint32"),
         }

@@ -267,7 +267,7 @@ def frequency_error(contents: ReportContents, name: str) -> float:
 def _frequencies(contents: ReportContents, name: str) -> tuple[Level, str]:
     error = frequency_error(contents, name)
     if math.isnan(error):
-        why = "Every context has a single next token: there are no frequencies inside the supports."
+        why = "Every support is a single token: there are no frequencies inside the supports."
         return "not judged", why
     sentence = (
         f"The root mean square error of log-probabilities inside the supports is {number(error)} nats (at most "

@@ -19,13 +19,14 @@ from tokengeom.core.numerics import Float, Int, unit_columns
 from tokengeom.figures.base import Figure, Panel, Points, ScatterPanel
 from tokengeom.figures.comparisons import ITEM_NAMES
 from tokengeom.figures.training_curves import feature_training
-from tokengeom.page.formatting import DASH, explained_share, fixed, listed, number, percent
+from tokengeom.page.formatting import DASH, count, explained_share, fixed, listed, number, percent
 from tokengeom.page.formatting import name as shown_name
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
-from tokengeom.page.sections.corpus import left_out_share, other_sentence
+from tokengeom.page.sections.corpus import left_out_share, supports_with_other
 from tokengeom.page.sections.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture
 from tokengeom.page.sections.fit_checks import collapsing_groups, is_finite
+from tokengeom.statistics.next_token import OTHER
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -325,20 +326,35 @@ def collapse(page: Page) -> Section:
     groups = contents.stats.groups
     several = np.flatnonzero(collapsing_groups(contents))
     largest = several[np.argsort(-groups.multiplicity[several], kind="stable")]
+    merged = supports_with_other(contents.stats)
+    # Contexts whose support has the merged token may be followed by different tokens: they come last.
+    shown = sorted(largest[:GROUPS].tolist(), key=lambda g: bool(merged[g]))
     measured = {name: group_cosines(run, contents) for name, run in contents.runs.items() if is_finite(run)}
     view = {
-        "groups": [_group(contents, int(g), measured) for g in largest[:GROUPS]],
+        "groups": [_group(contents, g, measured) for g in shown],
         "first": FIRST_GROUPS,
         "several": int(several.size),
         "total": groups.count,
         "contexts": int(groups.multiplicity[several].sum()),
         "m": contents.stats.m,
         "counted": contents.stats.has_counts,
-        "other": other_sentence(contents.stats),
+        "merged": _merged_sentence(several, several[merged[several]], groups.multiplicity),
         "overall": [_overall(name, cosines, several, groups.multiplicity) for name, cosines in measured.items()],
         "scatter": _scatter(contents, measured, largest) if several.size and measured else None,
     }
     return Section("collapse", "Which contexts collapsed", view)
+
+
+def _merged_sentence(several: Int, merged: Int, multiplicity: Int) -> str:
+    """That groups whose support has the token for merged ones need not have the same next tokens; empty without any."""
+    if not merged.size:
+        return ""
+    which = "all" if merged.size == several.size else f"{merged.size:,}"
+    contexts = count(int(multiplicity[merged].sum()), "context")
+    return (
+        f"{OTHER} is in the supports of {which} of these groups ({contexts}): it may be another token after each "
+        "context, so that these contexts need not be followed by the same tokens."
+    )
 
 
 def group_cosines(run: HasFactors, contents: ReportContents) -> GroupCosines:

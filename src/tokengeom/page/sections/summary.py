@@ -54,7 +54,9 @@ def summary(page: Page) -> Section:
 def _text(contents: ReportContents) -> str:
     stats = contents.stats
     seen = seen_tokens(stats.P).size
-    tokens = count(seen, "possible next token")
+    tokens = count(seen - (stats.other is not None), "possible next token")
+    if stats.other is not None:
+        tokens += " and one token that stands for all others"
     if seen < stats.V:
         tokens += f", out of {stats.V:,} in the model's vocabulary"
     covered = "all" if stats.coverage == 1 else percent(stats.coverage or 0.0)
@@ -122,21 +124,27 @@ def _unjudged(run: str, level: str, outcome: str, verdict: str) -> dict[str, Any
 def _other_best(contents: ReportContents, name: str) -> list[str]:
     """Explanations that are best in the table of rivals, and that the comparison, which trains nothing, does not have.
 
-    Of the predictions, only the judged one counts.
+    Of the predictions, only the judged one counts; further trainings of the same model are no explanation of it.
     """
     table, comparison = contents.rivals.get(name), contents.comparisons[name]
     known, judged = {row.rival for row in comparison.rows}, table and table.prediction
+    run = contents.trained.get(name)
+    own = {"UFM"} if run is not None and run.settings.get("model") == "ufm" else set()
     found: dict[str, list[str]] = {}
     for items, called in zip(JUDGED, ITEMS, strict=True):
         rows = () if table is None else table.of(items)
-        best = next((row for row in rows if not row.ours or row.rival == judged), None)
+        others = (row for row in rows if row.rival not in own and (not row.ours or row.rival == judged))
+        best = next(others, None)
         if best is None or best.rival in known or is_hardly_reproducible(best.agreement):
             continue
         if best.agreement.above_floor:
             said = f"{explained_share(best.agreement)} of {called}"
             found.setdefault(f"{best.rival} ({best.meaning})", []).append(said)
-    most = "Among all explanations, trained ones included, {} explains most of the reproducible geometry: {}."
-    return [most.format(rival, listed(shares)) for rival, shares in found.items()]
+    which = (
+        "Apart from further trainings of this model itself" if own else "Among all explanations, trained ones included"
+    )
+    most = "{}, {} explains most of the reproducible geometry: {}."
+    return [most.format(which, rival, listed(shares)) for rival, shares in found.items()]
 
 
 def _scale(items: str, agreement: Agreement, comparison: Comparison) -> dict[str, Any]:

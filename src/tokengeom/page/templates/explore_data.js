@@ -156,6 +156,7 @@ const exploreData = (() => {
       return found.sort((a, b) => b.share * share("contexts", b.item) - a.share * share("contexts", a.item));
     }
 
+    // Without the token for merged ones: it may be another token after each context, so that none is shared by it.
     const support = (kind, item) =>
       once(
         `support ${kind} ${item}`,
@@ -163,9 +164,13 @@ const exploreData = (() => {
           new Set(
             kind === "tokens"
               ? inverse()[item].map(([j]) => j)
-              : numbers(raw.follows.tokens).subarray(...[0, 1].map((k) => numbers(raw.follows.starts)[item + k])),
+              : nextTokens(item)
+                  .map((one) => one.item)
+                  .filter((token) => token !== raw.tokens.other),
           ),
       );
+
+    const hasMerged = (context) => nextTokens(context).some((one) => one.item === raw.tokens.other);
 
     function shared(kind, a, b) {
       let both = 0;
@@ -300,6 +305,7 @@ const exploreData = (() => {
       nextTokens,
       contextsOf,
       support,
+      hasMerged,
       shared,
       groupOf,
       sameSupport,

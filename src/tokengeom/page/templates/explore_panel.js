@@ -1,7 +1,7 @@
 // The panel of the section Explore: facts, neighbours, and where prediction and model disagree, as html elements.
 const explorePanel = (() => {
   const SINGULAR = { tokens: "token", contexts: "context" };
-  const SHARED = { tokens: "number of contexts that both follow", contexts: "number of next tokens that they share" };
+  const SHARED = { tokens: "number of contexts that both follow", contexts: "number of next tokens that they share, without merged ones" };
   const MINUS = "−",
     DASH = "–";
   const LISTED = 12,
@@ -90,7 +90,10 @@ const explorePanel = (() => {
       ];
       const supports = exploreData.value(raw[kind].supports, item);
       if (kind === "tokens") rows.push(["follows", counted(supports, "context")]);
-      else rows.push(["followed by", counted(supports, "token")], ["same support", groupFact(item)]);
+      else {
+        const named = data.hasMerged(item) ? `${counted(supports - 1, "token")} and merged ones` : counted(supports, "token");
+        rows.push(["followed by", named], ["same support", groupFact(item)]);
+      }
       return make(
         "dl",
         { class: "explore-facts" },
@@ -184,12 +187,14 @@ const explorePanel = (() => {
         both = data.shared(kind, item, other);
       const same =
         kind === "contexts"
-          ? all === 1 && both === 1
+          ? both === 1 && exploreData.value(raw.contexts.supports, item) === 1
             ? "its only next token also follows the other"
-            : `${whole(both)} of its ${whole(all)} next tokens also ${both === 1 ? "follows" : "follow"} the other`
+            : `${whole(both)} of its ${whole(all)} next tokens${data.hasMerged(item) ? " (merged ones left out)" : ""} also ${both === 1 ? "follows" : "follow"} the other`
           : `${whole(both)} of the ${counted(all, "context")} that it follows ${both === 1 ? "is" : "are"} shared`;
       if (kind === "contexts" && data.groupOf(item) >= 0 && data.groupOf(item) === data.groupOf(other))
         return "both have the same support, so the prediction in the limit gives them one direction.";
+      if (!both && kind === "contexts" && [item, other].every(data.hasMerged))
+        return "no next token is shared, but merged ones follow both, and these count as one token.";
       if (!both) {
         const none = kind === "contexts" ? "no next token is shared" : "no context is shared";
         if (predicted < measured && measured > CLOSE)
