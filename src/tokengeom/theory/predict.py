@@ -152,9 +152,10 @@ def predict(
         the limit of training.
     ties
         Features by which contexts are tied: a sum of positions, pairs, suffixes and self, such as
-        ``"positions+suffixes+self"`` or ``"3*positions+self"``, or `ContextFeatures` of a matrix of your own. The
-        prediction then has a place for contexts that the text does not have. Without ties, two contexts have in common
-        only the tokens that follow them.
+        ``"positions+suffixes+self"`` or ``"3*positions+self"``; ``"kernel"``, those of an MLP at its start; or
+        `ContextFeatures` of a matrix of your own, such as `kernel_features` of another network. The
+        prediction then has a place for contexts that the text does not have (a matrix does not). Without ties, two
+        contexts have in common only the tokens that follow them.
     progress
         Where to show the work; by default nowhere.
     """

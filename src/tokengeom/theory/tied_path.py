@@ -130,7 +130,7 @@ class TiedPath:
     def bytes_needed(self) -> int:
         """Bytes that a solve holds at its peak."""
         rows, features, contexts = self.shape
-        return int(8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts))
+        return int(8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts) + 32 * self.features.matrix.nnz)
 
     def estimate(self, loss_gap: float | None) -> Estimate:
         """The time and memory that a prediction at a loss is expected to take, from a few steps at its start."""

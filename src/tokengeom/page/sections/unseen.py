@@ -138,7 +138,7 @@ def box_data(known: UnseenContexts) -> dict[str, Any]:
         "names": [named.token(int(token)) if named is not None else str(token) for token in ids],
         "others": others,
         "vocabulary": list(counted.vocabulary),
-        "spans": [list(span) for span in tied.features.weights],
+        "spans": [[span[0], span[-1]] for span in tied.features.weights],
         "contexts": coded(contexts),
         "held_out": coded(known.cut.contexts[known.out]),
         "rows": pack(tied.features.numbers, "uint32"),
