@@ -73,7 +73,9 @@ def test_many_contexts_are_numbered_exactly() -> None:
     assert sum(len(np.unique(contexts[:, i:j], axis=0)) for i, j in spans) == features.F
 
 
-@pytest.mark.parametrize("ties", ["position", "", "positions++self", "0*self", "-1*self", "nan*self", "positions*2", "self:2", "kernel:0"])
+@pytest.mark.parametrize(
+    "ties", ["position", "", "positions++self", "0*self", "-1*self", "nan*self", "positions*2", "self:2", "kernel:0"]
+)
 def test_ties_that_mean_nothing_are_refused(ties: str) -> None:
     with pytest.raises(StatisticsError, match="ties"):
         parse_ties(ties, 3)

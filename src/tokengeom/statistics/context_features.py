@@ -280,7 +280,9 @@ def _codes(contexts: ArrayLike) -> Int:
 
 def beginnings(spans: Iterable[Span]) -> list[Span]:
     """The spans and all their beginnings, shorter ones first: each is numbered from the one before."""
-    return sorted({span[:count] for span in spans for count in range(len(span) + 1)}, key=lambda span: (len(span), span))
+    return sorted(
+        {span[:count] for span in spans for count in range(len(span) + 1)}, key=lambda span: (len(span), span)
+    )
 
 
 def _span_codes(

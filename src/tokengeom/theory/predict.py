@@ -55,7 +55,7 @@ class PredictSettings:
     norm: str = option(
         "nuclear",
         "Norm of the logits that is smallest at a loss gap: nuclear, which gradient descent favours, or gamma2, which "
-        "is nearer to Adam. The limit without a loss gap is that of the nuclear norm.",
+        "is nearer to Adam. Without ties, the limit is that of the nuclear norm.",
         choices=lambda: tuple(NORMS),
     )
     max_iterations: int = option(5000, "Largest number of iterations of the solver for learned features.")
@@ -239,8 +239,6 @@ def _predict_tied(
 ) -> TiedPrediction:
     features = features_of(stats, ties)
     path = _tied_path(stats, features, settings)
-    if loss_gap is None and settings.norm != "nuclear":
-        raise InputError(f"norm={settings.norm!r} with ties is for predictions at a loss: give loss_gap too.")
     if loss_gap is None:
         with progress.stage("Predicting", None):
             point = path.limit(stats.S, features.matrix)

@@ -32,7 +32,7 @@ from tokengeom.page.chosen_settings import Candidate, Choice, best_candidate
 from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
-from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, without_held_out
+from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UNTIED, without_held_out
 from tokengeom.results.contract import AbstractResult, NearbyResults, check_hashes, saved_hash, under
 from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
 from tokengeom.results.registry import load
@@ -56,6 +56,7 @@ KINDS_OF_STAGES = {
     "rivals-": ("rivals",),
     CUT: ("statistics",),
     COUNTED: ("statistics",),
+    UNTIED: ("at-loss",),
     UNSEEN: ("tied",),
 }
 """Beginning of the names of stages -> kinds of what such a stage makes."""
@@ -146,7 +147,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         inputs = stages[name]["inputs"]
         shown = check_choice(result, nearby, stats) if isinstance(result, Choice) else check_result(result, nearby)
         if hasattr(result, "statistics_hash"):
-            about = results.get(COUNTED) if name == UNSEEN else stats
+            about = results.get(COUNTED) if name in (UNSEEN, UNTIED) else stats
             is_same = isinstance(about, NextTokenStatistics) and result.statistics_hash == about.hash
             shown["it is about these statistics"] = is_same
         shown |= _check_settings(result, inputs)
