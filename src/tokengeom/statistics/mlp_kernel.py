@@ -3,8 +3,8 @@
 ``K(x, y) = (1/d) sum_k <dh_k(x)/dtheta, dh_k(y)/dtheta>``, divided by ``sqrt(K(x, x) K(y, y))``
 
 for the MLP of `train`: the embeddings of L tokens side by side, hidden layers with GELU, 4 d wide, a linear map to the
-d coordinates of h, a last norm. Embeddings of different tokens are orthogonal in the limit, so everything depends on the
-share ``o`` of places at which x and y have the same token. With the variance 1/3 over the fan-in that weights start
+d coordinates of h, a last norm. Embeddings of different tokens are orthogonal in the limit, so everything depends on
+the share ``o`` of places at which x and y have the same token. With the variance 1/3 over the fan-in that weights start
 with (the default of PyTorch), ``u`` and ``v`` normal with variance ``Q_l / 3`` and covariance ``S_l / 3``, where Q is S
 at ``o = 1``::
 

@@ -3,9 +3,9 @@
 ``K(x, y) = <g(x), g(y)> / (|g(x)| |g(y)|)``,   ``g(x) = d<v, h(x)> / dtheta``,   ``Phi = K^(1/2)``
 
 for a random direction v of the state h and all weights theta before the head; mean over random starts, each with its
-own direction. While weights move little, a step on the loss of context y moves h(x) by K(x, y): with ``Phi^T Phi = K`` tied
-features are the network, linearised at its start. For an MLP of infinite width the kernel and its features are known
-exactly (`statistics.mlp_kernel`): ``ties="kernel"``.
+own direction. While weights move little, a step on the loss of context y moves h(x) by K(x, y): with ``Phi^T Phi = K``
+tied features are the network, linearised at its start. For an MLP of infinite width the kernel and its features are
+known exactly (`statistics.mlp_kernel`): ``ties="kernel"``.
 
 A gradient has as many numbers as the network has weights. Each is added to or subtracted from one of `SKETCH` sums, at
 random: inner products of what is left are the same but for an error of about ``1 / sqrt(SKETCH)``, 0.8%, which is less
