@@ -13,8 +13,9 @@ import torch
 from tokengeom.models.networks.base import NetworkShape, architecture_named
 from tokengeom.statistics.mlp_kernel import _through_gelu, kernel_of_overlaps, subset_weights
 
-CONTEXTS = torch.tensor([[0, 1, 2], [0, 1, 3], [0, 4, 3], [5, 6, 7]])
-"""Contexts that have 3, 2, 1 and 0 tokens in common with the first."""
+LENGTH, SHARED = 12, [12, 9, 5, 0]
+CONTEXTS = torch.tensor([[p if p < shared else 12 + row for p in range(LENGTH)] for row, shared in enumerate(SHARED)])
+"""Contexts that have these numbers of tokens in common with the first; long ones, where the input is widest."""
 
 
 def mean_kernel(dim: int, layers: int, starts: int, *, biases: bool) -> np.ndarray[Any, Any]:
@@ -24,7 +25,7 @@ def mean_kernel(dim: int, layers: int, starts: int, *, biases: bool) -> np.ndarr
     total = np.zeros(4)
     for start in range(starts):
         torch.manual_seed(start)
-        body = architecture_named("mlp").body(NetworkShape(9, 3, dim, layers=layers))
+        body = architecture_named("mlp").body(NetworkShape(16, LENGTH, dim, layers=layers))
         for part in body.modules():
             if isinstance(part, torch.nn.Linear) and part.bias is not None and not biases:
                 torch.nn.init.zeros_(part.bias).requires_grad_(False)
@@ -38,12 +39,12 @@ def mean_kernel(dim: int, layers: int, starts: int, *, biases: bool) -> np.ndarr
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_the_mean_over_random_starts_is_the_kernel(layers: int) -> None:
     """What biases contribute vanishes in the limit; without them a width of 64 is near to it."""
-    expected = kernel_of_overlaps(3, layers)[[3, 2, 1, 0]]
+    expected = kernel_of_overlaps(LENGTH, layers)[SHARED]
     assert mean_kernel(64, layers, 60, biases=False) == pytest.approx(expected, abs=0.02)
 
 
 def test_with_biases_the_distance_falls_as_networks_grow_wide() -> None:
-    expected = kernel_of_overlaps(3, 3)[[3, 2, 1, 0]]
+    expected = kernel_of_overlaps(LENGTH, 3)[SHARED]
     narrow, wide, wider = (np.abs(mean_kernel(d, 3, 20, biases=True) - expected).max() for d in (8, 32, 128))
     assert wide < 0.7 * narrow
     assert wider < 0.5 * wide
