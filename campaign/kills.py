@@ -197,7 +197,7 @@ def in_child(
     watched.install()
     leave = sys.exit
 
-    def leaving(code: object = None) -> None:
+    def leaving(code: str | int | None = None) -> None:
         # Nothing that a command does comes after this: a signal here finds it done.
         watched.reached(_EXIT)
         leave(code)

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction
     from tokengeom.theory.proxy import predict_proxy as predict_proxy
     from tokengeom.theory.tied import TiedPrediction as TiedPrediction
+    from tokengeom.training.kernel_features import kernel_features as kernel_features
     from tokengeom.training.run import Run as Run
     from tokengeom.training.run import Trajectory as Trajectory
     from tokengeom.training.settings import TrainingSettings as TrainingSettings
@@ -109,6 +110,7 @@ _MODULES = {
     "estimate": "page.report",
     "explain": "ask.verbs",
     "export": "ask.verbs",
+    "kernel_features": "training.kernel_features",
     "language_model": "models.language_model",
     "load": "results.registry",
     "load_arrays": "models.saved_arrays",

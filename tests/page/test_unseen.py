@@ -19,7 +19,7 @@ from tokengeom.corpus.stories import stories
 from tokengeom.page.formatting import fixed, percent
 from tokengeom.page.render import render
 from tokengeom.page.sections.unseen import verdict
-from tokengeom.page.unseen import FREQUENCIES, KNESER_NEY, TIED, TIES, UnseenContexts, held_out, largest_cut
+from tokengeom.page.unseen import BACKED_OFF, FREQUENCIES, KNESER_NEY, TIED, TIES, UnseenContexts, held_out, largest_cut
 from tokengeom.page.unseen import without_held_out as counted_of
 
 
@@ -29,7 +29,8 @@ def known() -> UnseenContexts:
     cut = largest_cut(tg.count(list(islice(stories(), 200)), context=2))
     assert cut is not None
     counted = counted_of(cut)
-    return UnseenContexts(cut, tg.predict(counted, loss_gap=0.9, ties=TIES, tolerance=2e-2))
+    tied = tg.predict(counted, loss_gap=0.9, ties=TIES, tolerance=2e-2)
+    return UnseenContexts(cut, tied, tg.predict(counted, loss_gap=0.9, tolerance=2e-2))
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +47,39 @@ def test_contexts_that_are_held_out_are_not_counted(known: UnseenContexts) -> No
     assert known.counted.m + len(out) == known.cut.m
 
 
+def means_of_alike(known: UnseenContexts) -> np.ndarray[Any, Any]:
+    """Probabilities without ties after contexts of two tokens: the mean after those with the same last one."""
+    counted, L = known.counted, known.untied.L  # type: ignore[union-attr]
+    assert counted.contexts is not None
+    assert known.cut.contexts is not None
+    q = np.exp(L) / np.exp(L).sum(axis=0)
+    seen = np.maximum(counted.table.toarray().sum(axis=1), 1)
+    columns = []
+    for j in known.out:
+        alike = np.flatnonzero(counted.contexts[:, 1] == known.cut.contexts[j, 1])
+        columns.append(q[:, alike] @ counted.pi[alike] / counted.pi[alike].sum() if alike.size else seen / seen.sum())
+    return np.array(columns).T
+
+
 def test_the_test_is_that_of_a_recount_window_by_window(known: UnseenContexts) -> None:
     placed = known.tied.place([known.cut.context_text(int(j)) for j in known.out], stats=known.counted)
     seen = np.maximum(known.counted.table.toarray().sum(axis=1), 1)
-    probabilities = {TIED: placed.probabilities, FREQUENCIES: np.tile((seen / seen.sum())[:, None], known.out.size)}
+    probabilities = {
+        TIED: placed.probabilities,
+        FREQUENCIES: np.tile((seen / seen.sum())[:, None], known.out.size),
+        BACKED_OFF: means_of_alike(known),
+    }
     rows = {row.name: row for row in known.rows}
     for name, p in probabilities.items():
-        loss, right, n = 0.0, 0, 0
+        loss, right, moved, n = 0.0, 0, 0.0, 0
         for k, j in enumerate(known.out):
             column = known.cut.table[:, [j]].toarray().ravel()
             for z in np.flatnonzero(column):
                 loss -= column[z] * np.log(p[z, k])
                 right += column[z] * (z == p[:, k].argmax())
                 n += column[z]
+            moved += column.sum() * np.maximum(column / column.sum() - p[:, k], 0).sum()
+        assert rows[name].variation == pytest.approx(moved / n)
         assert rows[name].loss == pytest.approx(loss / n)
         assert rows[name].right == pytest.approx(right / n)
 
@@ -81,7 +102,8 @@ def test_kneser_ney_knows_nothing_of_what_followed_a_context_that_was_held_out(k
 
 def test_the_page_states_the_numbers_and_who_is_best(known: UnseenContexts, page: str) -> None:
     for row in known.rows:
-        assert re.search(rf"{row.name}</th>.*?>{fixed(row.loss, 3)}</td>.*?>{percent(row.right)}</td>", page)
+        cells = (fixed(row.loss, 3), percent(row.right), fixed(row.variation, 3))
+        assert re.search(rf"{row.name}</th>" + "".join(f".*?>{cell}</td>" for cell in cells), page)
     assert '<section id="unseen">' in page
     said = verdict(known)
     assert said in page
@@ -105,7 +127,7 @@ def test_a_report_keeps_the_prediction_and_verifies_it(tmp_path: Path, monkeypat
     monkeypatch.setattr("tokengeom.page.stages.TOLERANCE", 5e-2)
     text = write_text(tmp_path / "stories.txt", 200)
     made = tg.report(text, tmp_path / "page.html", **{**QUICK, "unseen": True, "seeds": 1})
-    assert {"unseen-cut", "unseen-counted", "unseen"} <= set(made.made)
+    assert {"unseen-cut", "unseen-counted", "unseen", "unseen-untied"} <= set(made.made)
     assert made.results is not None
     assert made.to_dict()["unseen"]["held_out_contexts"] > 0
     (placed,) = tg.place(made.results / "unseen", ["the small"]).to_dict(3)

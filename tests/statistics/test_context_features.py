@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tokengeom.core.errors import StatisticsError
 from tokengeom.statistics.context_features import ContextFeatures, parse_ties
+from tokengeom.statistics.mlp_kernel import kernel_of_overlaps
 
 ALL = "positions+pairs+suffixes+self"
 
@@ -37,7 +38,7 @@ def test_features_are_the_spans_that_contexts_have(
     contexts: list[tuple[int, ...]], others: list[tuple[int, ...]], ties: str
 ) -> None:
     features = ContextFeatures.of_contexts(np.array(contexts), ties)
-    written = [(after, tuple(ids)) for ids, after in map(features.tokens, range(features.F))]
+    written = [(after[-1], tuple(ids)) for ids, after in map(features.tokens, range(features.F))]
     assert len(set(written)) == len(written)
     assert set(written) == set().union(*(spans_of(context, ties) for context in contexts))
     for given_contexts, matrix in ((contexts, features.matrix), (others, features.of(np.array(others)))):
@@ -58,7 +59,7 @@ def test_absent_tokens_have_no_features_but_a_shorter_context_is_itself() -> Non
 def test_weights_are_those_given_and_a_span_of_two_kinds_has_the_larger() -> None:
     features = ContextFeatures.of_contexts(np.array([[0, 1, 2]]), "3*positions+0.5*suffixes+2*self")
     spans = [features.tokens(f) for f in range(features.F)]
-    weights = {(after, len(ids)): features.matrix[f, 0] for f, (ids, after) in enumerate(spans)}
+    weights = {(after[-1], len(ids)): features.matrix[f, 0] for f, (ids, after) in enumerate(spans)}
     assert weights == {(0, 1): 3.0, (1, 1): 3.0, (2, 1): 3.0, (0, 2): 0.5, (0, 3): 2.0}
     assert features.has_self
     assert not ContextFeatures.of_contexts(np.array([[0, 1]]), "positions").has_self
@@ -72,7 +73,9 @@ def test_many_contexts_are_numbered_exactly() -> None:
     assert sum(len(np.unique(contexts[:, i:j], axis=0)) for i, j in spans) == features.F
 
 
-@pytest.mark.parametrize("ties", ["position", "", "positions++self", "0*self", "-1*self", "nan*self", "positions*2"])
+@pytest.mark.parametrize(
+    "ties", ["position", "", "positions++self", "0*self", "-1*self", "nan*self", "positions*2", "self:2", "kernel:0"]
+)
 def test_ties_that_mean_nothing_are_refused(ties: str) -> None:
     with pytest.raises(StatisticsError, match="ties"):
         parse_ties(ties, 3)
@@ -87,3 +90,34 @@ def test_a_matrix_of_ones_own_has_rows_but_says_nothing_of_other_contexts() -> N
     for wrong in ([[np.nan]], [1.0, 2.0], np.zeros((0, 3))):
         with pytest.raises(StatisticsError):
             ContextFeatures.from_matrix(wrong)
+
+
+def test_the_features_of_the_kernel_are_sets_of_places_whose_gram_matrix_it_is() -> None:
+    rng = np.random.default_rng(0)
+    contexts, others = (rng.integers(-1, 3, (k, 4)) for k in (30, 12))
+    for ties, layers in (("kernel", 2), ("kernel:1", 1), ("2*kernel:3", 3)):
+        features = ContextFeatures.of_contexts(contexts, ties)
+        K = kernel_of_overlaps(4, layers) * (4.0 if ties[0] == "2" else 1.0)
+        for some, Phi in ((contexts, features.matrix), (others, features.of(others))):
+            shared = (some[:, None, :] == contexts[None, :, :]).sum(axis=2)
+            assert (Phi.T @ features.matrix).toarray() == pytest.approx(K[shared], abs=1e-9)
+        assert features.has_self
+
+
+def test_features_of_the_kernel_have_names_with_gaps() -> None:
+    features = ContextFeatures.of_contexts(np.array([[7, 8, 9], [-2, 8, 9]]), "kernel")
+    names = {features.name(f): features.kind(f) for f in features.matrix[:, [0]].indices}
+    assert names == {
+        "any context": "places",
+        "\u2026 9": "position",
+        "\u2026 8, 1 before the end": "position",
+        "\u2026 7, 2 before the end": "position",
+        "\u2026 8 9": "pair",
+        "\u2026 7 _ 9": "places",
+        "\u2026 7 8, 1 before the end": "pair",
+        "the context \u201c7 8 9\u201d itself": "self",
+    }
+    # An absent token is one of its own: a shorter context has the length of the others.
+    assert (features.matrix.T @ features.matrix).diagonal() == pytest.approx([1.0, 1.0])
+    with pytest.raises(StatisticsError, match="at most 8 tokens; got 9"):
+        parse_ties("kernel", 9)

@@ -304,7 +304,44 @@ def test_gamma_2_lies_between_the_bounds_of_the_semidefinite_program(
 def test_gamma_2_is_verified_again(stats: tg.NextTokenStatistics, tmp_path: Path) -> None:
     tg.predict(stats, loss_gap=0.3, ties="positions+self", norm="gamma2").save(tmp_path / "tied")
     assert tg.verify(tmp_path / "tied").ok
-    with pytest.raises(InputError, match="give loss_gap"):
+
+
+def test_the_limit_in_gamma_2_lies_between_the_bounds_of_the_semidefinite_program(
+    stats: tg.NextTokenStatistics, tmp_path: Path
+) -> None:
+    few = stats.limited(top_contexts=8)
+    tied = tg.predict(few, ties="positions+self", norm="gamma2")
+    Phi, S = tied.features.matrix.toarray(), few.S.toarray() > 0
+    (V, m), F = S.shape, Phi.shape[0]
+    square, t, level = cp.Variable((V + F, V + F), PSD=True), cp.Variable(), cp.Variable(m)
+    L = square[:V, V:] @ Phi
+    margins = [L[z, j] == level[j] if S[z, j] else L[z, j] <= level[j] - 1 for z in range(V) for j in range(m)]
+    best = cp.Problem(cp.Minimize(t), [cp.diag(square) <= t, *margins]).solve(solver=cp.SCS, eps=1e-8)
+    assert tied.lower_bound - 1e-5 <= best <= tied.norm_value + 1e-5
+    assert tied.relative_gap <= 0.005
+    assert tied.in_limit
+    longest = max(np.linalg.norm(tied.W, axis=1).max() ** 2, (tied.A**2).sum(axis=0).max())
+    assert longest <= tied.norm_value * (1 + 1e-6)
+    tied.save(tmp_path / "tied")
+    assert tg.load(tmp_path / "tied").summary() == tied.summary()
+    assert tg.verify(tmp_path / "tied").failed == ()
+
+
+def test_the_limit_in_gamma_2_without_ties_is_that_of_the_untied_prediction(stats: tg.NextTokenStatistics) -> None:
+    untied, tied = tg.predict(stats).gamma2_limit(), tg.predict(stats, ties="self", norm="gamma2")
+    assert tied.relative_gap <= 0.005
+    for one, other in ((tied.certificate, untied.certificate), (untied.certificate, tied.certificate)):
+        assert one.bound <= other.value * (1 + 1e-9)
+    assert tied.norm_value == pytest.approx(untied.certificate.value, rel=0.02)
+
+
+def test_the_limit_in_gamma_2_is_refused_where_it_is_too_large_or_does_not_exist(
+    stats: tg.NextTokenStatistics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ProblemError, match="cannot separate"):
+        tg.predict(stats, ties="positions", norm="gamma2")
+    monkeypatch.setattr("tokengeom.theory.tied_path.LARGEST_GAMMA2_MARGINS", 10)
+    with pytest.raises(ProblemError, match="norm gamma2 is solved for up to 10 tokens x features"):
         tg.predict(stats, ties="self", norm="gamma2")
 
 

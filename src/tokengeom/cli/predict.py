@@ -41,7 +41,8 @@ def predict_command(
         str | None,
         typer.Option(
             help="Features by which contexts are tied: a sum of positions, pairs, suffixes and self, such as "
-            "positions+suffixes+self. The prediction then has a place for contexts that the text does not have.",
+            "positions+suffixes+self, or kernel, those of an MLP at its start. "
+            "The prediction then has a place for contexts that the text does not have.",
             show_default=False,
         ),
     ] = None,

@@ -22,7 +22,7 @@ from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.page.source_text import joined_names
 from tokengeom.page.tied_stages import TiedContexts
-from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UnseenContexts
+from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UNTIED, UnseenContexts
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
@@ -245,7 +245,8 @@ def _unseen(results: Mapping[str, AbstractResult]) -> UnseenContexts | None:
         return None
     if not isinstance(cut, NextTokenStatistics) or not isinstance(counted, NextTokenStatistics):
         raise InputError("A prediction with ties needs its statistics beside it. Make the report again.")
-    return UnseenContexts(cut, replace(tied, stats=counted))
+    untied = results.get(UNTIED)
+    return UnseenContexts(cut, replace(tied, stats=counted), untied if isinstance(untied, LossPrediction) else None)
 
 
 def _ties(results: Mapping[str, AbstractResult]) -> TiedContexts | None:

@@ -79,6 +79,7 @@ from tokengeom.page.unseen import (
     TIES,
     TOLERANCE,
     UNSEEN,
+    UNTIED,
     gap_for,
     largest_cut,
     without_held_out,
@@ -107,10 +108,10 @@ READING = (*COMPARING, "corpus")
 TYING = (*COUNTING, "problems", "solvers", "theory", "page.unseen")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""
 FINISHED_SECONDS, READING_SECONDS = 1.0, 5.0
-UNSEEN_SECONDS = 25.0
+UNSEEN_SECONDS, UNTIED_SECONDS = 25.0, 8.0
 PATH_SECONDS, AT_LOSS_SECONDS, COMPARING_SECONDS, RIVALS_SECONDS = 4.0, {"nuclear": 1.0, "gamma2": 4.0}, 3.0, 7.0
 """Expected durations, until they are measured: a training that a second process made, reading a model, the prediction
-with ties, the path, predictions at a loss, a comparison, rival explanations."""
+with ties and without, the path, predictions at a loss, a comparison, rival explanations."""
 PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
 """Loss gaps of the path, as shares of the gap of a uniform guess, in the order in which they are solved."""
 
@@ -306,6 +307,14 @@ def _unseen_stages(models: Sequence[str]) -> list[Stage]:
             settings=lambda executor: {"ties": TIES, "tolerance": TOLERANCE},
             measure=measure_unseen,
         ),
+        tied(
+            UNTIED,
+            "Predicting contexts without ties",
+            UNTIED_SECONDS,
+            _unseen_untied,
+            needs=(UNSEEN,),
+            settings=lambda executor: {"tolerance": TOLERANCE},
+        ),
     ]
 
 
@@ -340,6 +349,16 @@ def _unseen(executor: Executor) -> TiedPrediction | None:
     gap = gap_for(counted, run.loss_gap if run is not None and not run.diverged else None)
     try:
         return predict(counted, loss_gap=gap, ties=TIES, tolerance=TOLERANCE, progress=executor.progress)
+    except ProblemError:
+        return None
+
+
+def _unseen_untied(executor: Executor) -> LossPrediction | None:
+    """The prediction without ties at the same loss gap; None where it is not found."""
+    tied = executor.result(UNSEEN, TiedPrediction)
+    try:
+        counted = executor.result(COUNTED, NextTokenStatistics)
+        return predict(counted, loss_gap=tied.loss_gap, tolerance=TOLERANCE, progress=executor.progress)
     except ProblemError:
         return None
 

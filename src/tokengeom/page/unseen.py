@@ -1,8 +1,9 @@
 """Contexts that the text does not have: a prediction with ties for a report, and the test that it must pass.
 
 Contexts that share tokens are tied (`tokengeom.theory.tied`), so the prediction has a place for any context. A tenth of
-the contexts, drawn with a fixed seed, is held out: the prediction is solved without them, and on their windows its loss
-is compared with that of Kneser-Ney smoothing and of the frequencies of the next tokens, which know the same contexts.
+the contexts, drawn with a fixed seed, is held out: the prediction is solved without them, and on their windows it is
+compared with Kneser-Ney smoothing, with the prediction without ties, backed off to suffixes, and with the frequencies
+of the next tokens, which know the same contexts.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from tokengeom.comparison.explanations.kneser_ney import Backoff, KneserNey
 from tokengeom.core.numerics import Float, Int, log_sum_exp
 from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics, restricted
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.tied import TiedPrediction
 
-CUT, COUNTED, UNSEEN = "unseen-cut", "unseen-counted", "unseen"
-"""Stages: the larger cut of the text, the contexts of it that are not held out, and the prediction."""
+CUT, COUNTED, UNSEEN, UNTIED = "unseen-cut", "unseen-counted", "unseen", "unseen-untied"
+"""Stages: the larger cut of the text, its contexts that are not held out, the prediction, and that without ties."""
 TIES = "positions+suffixes+self"
 SIZES = ((4_000, 299), (2_500, 249), (1_500, 199), (800, 127))
 """Contexts and next tokens to keep: the first of these that costs at most `MOST_COST`, or the last."""
@@ -36,6 +38,7 @@ USUAL_SHARE = 0.2
 """Loss gap of the prediction at least, as a share of the gap of a uniform guess: a smaller gap takes minutes."""
 BOOTSTRAPS = 2_000
 TIED, KNESER_NEY, FREQUENCIES = "tied contexts", "Kneser-Ney", "frequencies of next tokens"
+BACKED_OFF = "contexts without ties, backed off"
 
 
 def cost(stats: NextTokenStatistics) -> float:
@@ -85,11 +88,17 @@ def gap_for(counted: NextTokenStatistics, reached: float | None) -> float:
 
 @dataclass(frozen=True)
 class HeldOutScore:
-    """How well one predictor knows the windows of the contexts that were held out: mean loss, share of right tokens."""
+    """How well one predictor knows the windows of the contexts that were held out.
+
+    ``loss``, ``right``, ``variation``
+        Mean loss, share of windows whose next token is the most probable one, and total variation between the predicted
+        probabilities and the frequencies of what followed a context, mean over windows.
+    """
 
     name: str
     loss: float
     right: float
+    variation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +109,13 @@ class UnseenContexts:
         All contexts, those that are held out among them.
     ``tied``
         The prediction without them, with its statistics.
+    ``untied``
+        The prediction for the same statistics and loss gap without ties; None where there is none.
     """
 
     cut: NextTokenStatistics
     tied: TiedPrediction
+    untied: LossPrediction | None = None
 
     @property
     def counted(self) -> NextTokenStatistics:
@@ -132,6 +144,9 @@ class UnseenContexts:
             KNESER_NEY: smoothed(self.counted, tokens, self.discount),
             FREQUENCIES: np.repeat(np.log(number), self.out.size, axis=1),
         }
+        if self.untied is not None:
+            q = np.exp(self.untied.L - log_sum_exp(self.untied.L)[None, :])
+            logits[BACKED_OFF] = np.log(backed_off(self.counted, tokens, q, number / number.sum()))
         return {name: values - log_sum_exp(values)[None, :] for name, values in logits.items()}
 
     @cached_property
@@ -159,7 +174,12 @@ class UnseenContexts:
         """The test."""
         n = float(self.counts.sum())
         return tuple(
-            HeldOutScore(name, float(_losses(self.counts, log_p).sum() / n), _right(self.counts, log_p) / n)
+            HeldOutScore(
+                name,
+                float(_losses(self.counts, log_p).sum() / n),
+                _right(self.counts, log_p) / n,
+                _variation(self.counts, log_p) / n,
+            )
             for name, log_p in self.log_probabilities.items()
         )
 
@@ -182,7 +202,7 @@ class UnseenContexts:
             "loss_gap": self.tied.loss_gap,
             "held_out_contexts": int(self.out.size),
             "held_out_windows": int(self.counts.sum()),
-            "test": {row.name: {"loss": row.loss, "right": row.right} for row in self.rows},
+            "test": {row.name: {"loss": row.loss, "right": row.right, "variation": row.variation} for row in self.rows},
         }
 
 
@@ -193,6 +213,24 @@ def smoothed(counted: NextTokenStatistics, tokens: np.ndarray[Any, Any], discoun
     return Backoff.of(ContextStatistics.of(counted), discount).logits(contexts).toarray()
 
 
+def backed_off(counted: NextTokenStatistics, tokens: np.ndarray[Any, Any], q: Float, otherwise: Float) -> Float:
+    """Probabilities after other contexts, V x k: the mean of those after the counted contexts that end alike.
+
+    The mean is over the contexts that have the longest suffix in common with the other one, weighted with their shares;
+    ``otherwise`` (V x 1) where none has its last token.
+    """
+    assert counted.contexts is not None, "the stage asks"
+    suffixes = ContextFeatures.of_contexts(counted.contexts, "suffixes")
+    shared = suffixes.of(tokens)
+    has = np.diff(shared.indptr) > 0
+    # Features of longer suffixes come later.
+    longest = shared.indices[shared.indptr[1:][has] - 1]
+    weights = suffixes.matrix.tocsr()[longest].multiply(counted.pi).tocsr()
+    mean = np.repeat(otherwise, len(tokens), axis=1)
+    mean[:, has] = (weights @ q.T).T / weights.sum(axis=1)
+    return np.asarray(mean)
+
+
 def _losses(counts: csc_array, log_p: Float) -> Float:
     """Loss of each context's windows together."""
     return -np.asarray(counts.multiply(log_p).sum(axis=0)).ravel()
@@ -201,3 +239,9 @@ def _losses(counts: csc_array, log_p: Float) -> Float:
 def _right(counts: csc_array, log_p: Float) -> float:
     """Windows whose next token is the most probable one."""
     return float(np.asarray(counts.tocsr()[log_p.argmax(axis=0), np.arange(log_p.shape[1])]).sum())
+
+
+def _variation(counts: csc_array, log_p: Float) -> float:
+    """Total variation between predicted probabilities and frequencies, times the windows of each context, summed."""
+    n = np.asarray(counts.sum(axis=0)).ravel()
+    return float(0.5 * np.abs(counts.toarray() - n * np.exp(log_p)).sum())

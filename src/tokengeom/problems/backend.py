@@ -34,6 +34,8 @@ Array = Any
 
 UNIT = float(np.finfo(np.float64).eps) / 2
 """Unit of rounding of float64."""
+DENSE = 0.2
+"""Share of entries that are not 0 from which on a matrix is kept dense: its products are then faster."""
 GRAM_RANK_TOLERANCE = 1e-7
 """Singular values from a Gram matrix that are below this share of the largest are rounding."""
 CPU_BLOCK = 2**20
@@ -153,7 +155,9 @@ class Backend:
         return np.asarray(x) if self.device is None else self.xp.as_tensor(x, device=self.device).long()
 
     def sparse(self, x: Any) -> Any:
-        """A sparse matrix of SciPy on this device, for products with dense ones."""
+        """A sparse matrix of SciPy on this device, for products with dense ones; a dense one where most of it is."""
+        if x.nnz > DENSE * x.shape[0] * x.shape[1]:
+            return self.asarray(x.toarray())
         rows = x.tocsr().astype(np.float64)
         if self.device is None:
             return rows

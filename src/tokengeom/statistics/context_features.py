@@ -7,21 +7,26 @@ context, which tokens stand where, counted from the end of the context:
 ``pairs``       two neighbouring tokens at one place: "the old" one place before the last
 ``suffixes``    the last 1, 2, ... tokens, fewer than the whole context
 ``self``        the whole context, which no other context has
+``kernel``      each set of places with its tokens, and the weights with which ``Phi^T Phi`` is the kernel of an MLP at
+                its start (`statistics.mlp_kernel`); ``kernel:3`` is that of an MLP with 3 hidden layers
 
 Kinds are combined as in ``"positions+suffixes+self"`` and weighted as in ``"3*positions+self"``. A span that belongs to
 several kinds (the last token is a position and a suffix) is one feature, with the largest of its weights. Contexts that
 share features are tied: in the model ``H = A Phi`` they share columns of A.
 
 Tokens of a span are numbered together, from its last token backwards: ``code_k = rank of (code_{k-1}, token_k)`` among
-the pairs that occur. The sorted pairs of each step are kept; they find the features of any other context.
+the pairs that occur. The sorted pairs of each step are kept; they find the features of any other context. The first
+token of a shorter context has nothing before it: spans that begin there are left out, except the context itself and
+those of ``kernel``, to which an absent token is one of its own, as it is to the network.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -31,31 +36,35 @@ from scipy import sparse
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Float, Int
 from tokengeom.core.settings import nearest_hint
+from tokengeom.statistics.mlp_kernel import LAYERS, subset_weights
 from tokengeom.statistics.windows import ABSENT
 
-KINDS = ("positions", "pairs", "suffixes", "self")
+KERNEL = "kernel"
+KINDS = ("positions", "pairs", "suffixes", "self", KERNEL)
+LONGEST_KERNEL = 8
+"""Tokens of a context up to which its sets of places, 2 to this power, are features."""
 OWN = "own"
 """Name of features that a user gave as a matrix."""
 _CODE_OF_TOKEN_0 = 2
-Span = tuple[int, int]
-"""Places of the last and of the first token of a span, counted from the end of the context: 0 is its last token."""
+Span = tuple[int, ...]
+"""Places of the tokens of a span, from the last to the first, counted from the end of the context: 0 is its last."""
 
 
 def parse_ties(ties: str, length: int) -> dict[Span, float]:
     """Spans of contexts of ``length`` tokens, and their weights, from a sum such as ``"3*positions+self"``."""
     weights: dict[Span, float] = {}
     for term in ties.split("+"):
-        match = re.fullmatch(r"\s*(?:([0-9.eE-]+)\s*\*)?\s*([a-z]+)\s*", term)
-        if match is None or match[2] not in KINDS:
+        match = re.fullmatch(r"\s*(?:([0-9.eE-]+)\s*\*)?\s*([a-z]+)(?::([1-9]))?\s*", term)
+        if match is None or match[2] not in KINDS or (match[3] and match[2] != KERNEL):
             named = term.strip() if match is None else match[2]
             raise StatisticsError(
                 f"ties must be a sum of {', '.join(KINDS)}, each with a weight if wanted, such as "
                 f"'3*positions+suffixes+self'; got {ties!r}.{nearest_hint(named, KINDS)}"
             )
         weight = _weight(match[1], ties)
-        for span in _spans(match[2], length):
-            weights[span] = max(weight, weights.get(span, 0.0))
-    return dict(sorted(weights.items(), key=lambda item: (item[0][1] - item[0][0], item[0])))
+        for span, of_kind in _spans(match[2], length, int(match[3] or LAYERS)).items():
+            weights[span] = max(weight * of_kind, weights.get(span, 0.0))
+    return dict(sorted(weights.items(), key=lambda item: (len(item[0]), item[0])))
 
 
 def _weight(given: str | None, ties: str) -> float:
@@ -68,14 +77,26 @@ def _weight(given: str | None, ties: str) -> float:
     return weight
 
 
-def _spans(kind: str, length: int) -> list[Span]:
+def _spans(kind: str, length: int, layers: int) -> dict[Span, float]:
+    """Spans of a kind, and the weight that the kind gives them."""
+    if kind == KERNEL:
+        if length > LONGEST_KERNEL:
+            raise StatisticsError(
+                f"ties='kernel' makes features of all sets of places, for contexts of at most {LONGEST_KERNEL} tokens; "
+                f"got {length}. Use 'positions+pairs+self', which has most of the weight of that kernel."
+            )
+        weights = subset_weights(length, layers)
+        sets = ((places, weights[k]) for k in range(length + 1) for places in combinations(range(length), k))
+        return {places: weight for places, weight in sets if weight > 0.0}
     if kind == "positions":
-        return [(place, place) for place in range(length)]
-    if kind == "pairs":
-        return [(place, place + 1) for place in range(length - 1)]
-    if kind == "suffixes":
-        return [(0, first) for first in range(length - 1)]
-    return [(0, length - 1)]
+        spans: list[Span] = [(place,) for place in range(length)]
+    elif kind == "pairs":
+        spans = [(place, place + 1) for place in range(length - 1)]
+    elif kind == "suffixes":
+        spans = [tuple(range(count)) for count in range(1, length)]
+    else:
+        spans = [tuple(range(length))]
+    return dict.fromkeys(spans, 1.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,7 +110,7 @@ class ContextFeatures:
     ``weights``
         Span -> weight, in the order of the rows.
     ``steps``
-        (last place, number of tokens) -> sorted pairs of a code and a token before it, as numbers in base ``base``.
+        Beginning of a span -> sorted pairs of a code and a token before it, as numbers in base ``base``.
     ``length``, ``base``
         Fields of a context, and codes that a field can have.
     ``given_names``
@@ -99,7 +120,7 @@ class ContextFeatures:
     ties: str
     matrix: sparse.csc_array
     weights: dict[Span, float]
-    steps: dict[tuple[int, int], Int]
+    steps: dict[Span, Int]
     length: int = 0
     base: int = 0
     given_names: tuple[str, ...] | None = None
@@ -110,14 +131,14 @@ class ContextFeatures:
         fields = _codes(contexts)
         m, length = fields.shape
         weights, base = parse_ties(ties, length), int(fields.max(initial=0)) + 1
-        steps: dict[tuple[int, int], Int] = {}
+        steps: dict[Span, Int] = {}
 
-        def number(key: tuple[int, int], pairs: Int) -> Int:
-            steps[key], codes = np.unique(pairs, return_inverse=True)
+        def number(beginning: Span, pairs: Int) -> Int:
+            steps[beginning], codes = np.unique(pairs, return_inverse=True)
             return codes.reshape(-1)
 
-        codes = _span_codes(fields, weights, base, number)
-        matrix = _matrix(codes, weights, [steps[span[0], _tokens(span)].size for span in weights], m)
+        codes = _span_codes(fields, weights, base, number, KERNEL in ties)
+        matrix = _matrix(codes, weights, [steps[span].size for span in weights], m)
         return ContextFeatures(ties, matrix, weights, steps, length, base)
 
     @staticmethod
@@ -150,7 +171,7 @@ class ContextFeatures:
     @property
     def has_self(self) -> bool:
         """Whether each context has a feature that no other has, so that any logits are within reach."""
-        return (0, self.length - 1) in self.weights
+        return bool(self.weights) and tuple(range(self.length)) in self.weights
 
     def of(self, contexts: ArrayLike) -> sparse.csc_array:
         """The same rows for other contexts, F x k: a feature that none of the own contexts has is left out."""
@@ -166,17 +187,17 @@ class ContextFeatures:
             )
         fields = np.where(fields < self.base, fields, -1)
 
-        def number(key: tuple[int, int], pairs: Int) -> Int:
-            known = self.steps[key]
+        def number(beginning: Span, pairs: Int) -> Int:
+            known = self.steps[beginning]
             at = np.minimum(np.searchsorted(known, pairs), known.size - 1)
             return np.where(known[at] == pairs, at, -1)
 
-        codes = _span_codes(fields, self.weights, self.base, number)
+        codes = _span_codes(fields, self.weights, self.base, number, KERNEL in self.ties)
         return _matrix(codes, self.weights, self._sizes, len(fields))
 
     @property
     def _sizes(self) -> list[int]:
-        return [self.steps[span[0], _tokens(span)].size for span in self.weights]
+        return [self.steps[span].size for span in self.weights]
 
     @cached_property
     def _starts(self) -> Int:
@@ -197,47 +218,53 @@ class ContextFeatures:
         return numbers
 
     def kind(self, f: int) -> str:
-        """Kind of feature f: position, pair, suffix or self; `OWN` for a matrix of the user's."""
+        """Kind of feature f: position, pair, suffix, self, or places for any others; `OWN` for a user's matrix."""
         if not self.weights:
             return OWN
-        last, first = self._span(f)
-        if (last, first) == (0, self.length - 1):
+        span = self._span(f)
+        if span == tuple(range(self.length)):
             return "self"
-        if first == last:
+        if len(span) == 1:
             return "position"
-        return "suffix" if last == 0 and "suffixes" in self.ties else "pair"
+        if "suffixes" in self.ties and span == tuple(range(len(span))):
+            return "suffix"
+        return "pair" if len(span) == 2 and span[1] == span[0] + 1 else "places"
 
     def _span(self, f: int) -> Span:
         return list(self.weights)[int(np.searchsorted(self._starts, f, side="right")) - 1]
 
-    def tokens(self, f: int) -> tuple[list[int], int]:
-        """Token ids of feature f, oldest first, and how many tokens of the context come after them."""
-        last, _ = span = self._span(f)
+    def tokens(self, f: int) -> tuple[list[int], Span]:
+        """Token ids of feature f, oldest first, and how many tokens of the context come after each."""
+        span = self._span(f)
         code = f - int(self._starts[list(self.weights).index(span)])
         ids = []
-        for count in range(_tokens(span), 0, -1):
-            code, field = divmod(int(self.steps[last, count][code]), self.base)
+        for count in range(len(span), 0, -1):
+            code, field = divmod(int(self.steps[span[:count]][code]), self.base)
             ids.append(field - _CODE_OF_TOKEN_0)
-        return ids, last
+        return ids, span[::-1]
 
     def name(self, f: int, text: Callable[[list[int]], str] = lambda ids: " ".join(map(str, ids))) -> str:
         """Feature f in words; ``text`` makes text of token ids."""
         if not self.weights:
             return f"feature {f}" if self.given_names is None else self.given_names[f]
         ids, after = self.tokens(f)
-        shown = text([token for token in ids if token != ABSENT])
+        if not ids:
+            return "any context"
+        parts, run = list[str](), list[int]()
+        for k, token in enumerate(ids):
+            run += [token] if token != ABSENT else []
+            gap = after[k] - after[k + 1] - 1 if k + 1 < len(ids) else 0
+            if gap or k + 1 == len(ids):
+                parts, run = [*parts, text(run), *["_"] * gap], []
+        shown = " ".join(part for part in parts if part)
         if self.kind(f) == "self":
             return f"the context \u201c{shown}\u201d itself"
-        return f"\u2026 {shown}" + (f", {after} before the end" if after else "")
+        return f"\u2026 {shown}" + (f", {after[-1]} before the end" if after[-1] else "")
 
     @property
     def names(self) -> list[str]:
         """The name of each feature, with token ids for tokens."""
         return [self.name(f) for f in range(self.F)]
-
-
-def _tokens(span: Span) -> int:
-    return span[1] - span[0] + 1
 
 
 def _codes(contexts: ArrayLike) -> Int:
@@ -251,22 +278,28 @@ def _codes(contexts: ArrayLike) -> Int:
     return given.astype(np.int64) + _CODE_OF_TOKEN_0
 
 
+def beginnings(spans: Iterable[Span]) -> list[Span]:
+    """The spans and all their beginnings, shorter ones first: each is numbered from the one before."""
+    return sorted(
+        {span[:count] for span in spans for count in range(len(span) + 1)}, key=lambda span: (len(span), span)
+    )
+
+
 def _span_codes(
-    fields: Int, weights: dict[Span, float], base: int, number: Callable[[tuple[int, int], Int], Int]
+    fields: Int, weights: dict[Span, float], base: int, number: Callable[[Span, Int], Int], absent_is_token: bool
 ) -> dict[Span, Int]:
     """The code of each context in each span, -1 where it has none; ``number`` numbers the pairs of one step."""
+    length, known = fields.shape[1], dict[Span, Int]()
     codes: dict[Span, Int] = {}
-    length = fields.shape[1]
-    for last in sorted({last for last, _ in weights}):
-        code = np.zeros(len(fields), np.int64)
-        for first in range(last, max(first for other, first in weights if other == last) + 1):
-            field = fields[:, length - 1 - first]
-            unknown = (code < 0) | (field < 0)
-            code = np.where(unknown, -1, number((last, first - last + 1), np.where(unknown, -1, code * base + field)))
-            if (last, first) in weights:
-                # A shorter context does not have a span that begins before it, unless the span is the context itself.
-                absent = (field == ABSENT + _CODE_OF_TOKEN_0) & (_tokens((last, first)) < length)
-                codes[last, first] = np.where(absent, -1, code)
+    for span in beginnings(weights):
+        field = fields[:, length - 1 - span[-1]] if span else np.zeros(len(fields), np.int64)
+        code = known[span[:-1]] if span else field
+        unknown = (code < 0) | (field < 0)
+        known[span] = np.where(unknown, -1, number(span, np.where(unknown, -1, code * base + field)))
+        if span in weights:
+            # A shorter context does not have a span that begins before it, unless the span is the context itself.
+            absent = (field == ABSENT + _CODE_OF_TOKEN_0) & (0 < len(span) < length) & (not absent_is_token)
+            codes[span] = np.where(absent, -1, known[span])
     return codes
 
 

@@ -55,7 +55,7 @@ class PredictSettings:
     norm: str = option(
         "nuclear",
         "Norm of the logits that is smallest at a loss gap: nuclear, which gradient descent favours, or gamma2, which "
-        "is nearer to Adam. The limit without a loss gap is that of the nuclear norm.",
+        "is nearer to Adam. Without ties, the limit is that of the nuclear norm.",
         choices=lambda: tuple(NORMS),
     )
     max_iterations: int = option(5000, "Largest number of iterations of the solver for learned features.")
@@ -152,9 +152,10 @@ def predict(
         the limit of training.
     ties
         Features by which contexts are tied: a sum of positions, pairs, suffixes and self, such as
-        ``"positions+suffixes+self"`` or ``"3*positions+self"``, or `ContextFeatures` of a matrix of your own. The
-        prediction then has a place for contexts that the text does not have. Without ties, two contexts have in common
-        only the tokens that follow them.
+        ``"positions+suffixes+self"`` or ``"3*positions+self"``; ``"kernel"``, those of an MLP at its start; or
+        `ContextFeatures` of a matrix of your own, such as `kernel_features` of another network. The
+        prediction then has a place for contexts that the text does not have (a matrix does not). Without ties, two
+        contexts have in common only the tokens that follow them.
     progress
         Where to show the work; by default nowhere.
     """
@@ -238,8 +239,6 @@ def _predict_tied(
 ) -> TiedPrediction:
     features = features_of(stats, ties)
     path = _tied_path(stats, features, settings)
-    if loss_gap is None and settings.norm != "nuclear":
-        raise InputError(f"norm={settings.norm!r} with ties is for predictions at a loss: give loss_gap too.")
     if loss_gap is None:
         with progress.stage("Predicting", None):
             point = path.limit(stats.S, features.matrix)

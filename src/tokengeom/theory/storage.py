@@ -26,7 +26,7 @@ from tokengeom.problems.supports import SupportReduction
 from tokengeom.results.contract import SAME
 from tokengeom.results.convert import Digest, Within, from_manifest, to_plain
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SUM_TOLERANCE, SavedArrays
-from tokengeom.statistics.context_features import OWN, ContextFeatures, parse_ties
+from tokengeom.statistics.context_features import OWN, ContextFeatures, Span, beginnings, parse_ties
 from tokengeom.statistics.supports import check_table
 from tokengeom.theory.uniqueness import SolutionBounds, Spread
 
@@ -265,7 +265,7 @@ def write_tied(prediction: TiedPrediction, folder: Path) -> dict[str, Any]:
     for name, table in (("P", prediction.P), ("Phi", features.matrix)):
         arrays[f"{name}_data"] = table.data.astype(np.float64)
         arrays |= {f"{name}_{part}": getattr(table, part).astype(np.int64) for part in ("indices", "indptr")}
-    arrays |= {f"step_{last}_{count}": pairs for (last, count), pairs in features.steps.items()}
+    arrays |= {step_name(span): pairs for span, pairs in features.steps.items()}
     if prediction.weights is not None:
         arrays |= dict(zip(("p", "q"), prediction.weights, strict=True))
     write_arrays(folder / TIED, arrays)
@@ -289,6 +289,11 @@ def read_tied(kind: type[TiedPrediction], folder: Path, manifest: dict[str, Any]
     return kind(W=W, A=A, features=features, P=P, pi=pi, weights=weights, **entries)
 
 
+def step_name(span: Span) -> str:
+    """Name of the array that numbers a beginning of a span."""
+    return "_".join(("step", *map(str, span)))
+
+
 def _read_context_features(arrays: SavedArrays, saved: TiedEntries, F: int, m: int) -> ContextFeatures:
     Phi = arrays.table("Phi_", np.float64, (F, m))
     if saved.ties == OWN:
@@ -297,9 +302,7 @@ def _read_context_features(arrays: SavedArrays, saved: TiedEntries, F: int, m: i
         weights = parse_ties(saved.ties, saved.length)
     except StatisticsError as error:
         raise arrays.damaged(str(error).rstrip(".")) from error
-    furthest = {last: max(first for other, first in weights if other == last) for last, _ in weights}
-    keys = [(last, count) for last, first in furthest.items() for count in range(1, first - last + 2)]
-    steps = {key: arrays.wholes("step_{}_{}".format(*key), (None,), 0, 2**62) for key in keys}
+    steps = {span: arrays.wholes(step_name(span), (None,), 0, 2**62) for span in beginnings(weights)}
     features = ContextFeatures(saved.ties, Phi, weights, steps, saved.length, saved.base)
     if any((np.diff(pairs) <= 0).any() for pairs in steps.values()) or features.rows != F:
         raise arrays.damaged("the numbered tokens of its features are not those of its rows")

@@ -8,9 +8,9 @@ In the gamma_2 norm factors W and A are fitted to the loss (``gamma2_factors``),
 fit gives weights of tokens and features; the problem in the nuclear norm with these weights, solved from the fit,
 proves how near it is to optimal, and is where the next fit starts.
 
-In the limit of no loss B tends in direction to the smallest nuclear norm with margins 1 on ``B Phi``: the margin
-problem of the linear model, with features in the place of embeddings. Where contexts have no feature of their own it
-may have no solution, which is proven.
+In the limit of no loss B tends in direction to the smallest norm with margins 1 on ``B Phi``: the margin problem of the
+linear model, with features in the place of embeddings. In the gamma_2 norm it is solved for small problems. Where
+contexts have no feature of their own it may have no solution, which is proven.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.solvers.gamma2_admm import smallest_weight
 from tokengeom.solvers.gamma2_factors import FittedFactors, fit_factors
+from tokengeom.solvers.gamma2_margin import solve_gamma2_margin
 from tokengeom.solvers.margin import solve_margin
 from tokengeom.solvers.proximal_gradient import (
     ContextRows,
@@ -65,8 +66,10 @@ ITERATIONS = (250, 800)
 FEATURE_ARRAYS, CONTEXT_ARRAYS = 9, 8
 """Arrays of F' x V' and of m x V' that are held at the peak of a solve."""
 RANK_TOLERANCE = 1e-7
-LARGEST_MARGINS = 4_000_000
-"""Merged tokens times contexts up to which the limit is solved for: some minutes."""
+LARGEST_MARGINS, LARGEST_GAMMA2_MARGINS = 4_000_000, 60_000
+"""Merged tokens times contexts, in the gamma_2 norm times features, up to which the limit is solved for: minutes."""
+START = 3e-2
+"""Tolerance of the limit in the nuclear norm from which that in the gamma_2 norm is found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +133,7 @@ class TiedPath:
     def bytes_needed(self) -> int:
         """Bytes that a solve holds at its peak."""
         rows, features, contexts = self.shape
-        return int(8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts))
+        return int(8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts) + 32 * self.features.matrix.nnz)
 
     def estimate(self, loss_gap: float | None) -> Estimate:
         """The time and memory that a prediction at a loss is expected to take, from a few steps at its start."""
@@ -250,14 +253,21 @@ class TiedPath:
         return replace(solution, status=f"{solution.status}, {iterations} iterations in total"), problem, seconds
 
     def limit(self, S: csc_array, Phi: csc_array) -> TiedPoint:
-        """The smallest nuclear norm with margins 1 on ``B Phi``; refused, with its proof, where there is none."""
-        size = self.merging.a.size * Phi.shape[1]
-        if size > LARGEST_MARGINS:
+        """The smallest norm of B with margins 1 on ``B Phi``; refused, with its proof, where there is none."""
+        rows, features, contexts = self.shape
+        kind, size, most = "contexts", rows * contexts, LARGEST_MARGINS
+        if self.gamma2:
+            kind, size, most = "features", rows * features, LARGEST_GAMMA2_MARGINS
+        if size > most:
             raise ProblemError(
-                f"The limit of tied features is solved for up to {LARGEST_MARGINS:,} tokens x contexts; got {size:,}. "
-                "Give a loss gap, at which tied features are predicted at any size, or take fewer contexts."
+                f"The limit of tied features in the norm {'gamma2' if self.gamma2 else 'nuclear'} is solved for up to "
+                f"{most:,} tokens x {kind}; got {size:,}. Give a loss gap, at which tied features are predicted at any "
+                "size, or take fewer contexts."
             )
-        answer = solve_margin(MarginProblem(S.toarray() > 0, Phi.toarray(), NORMS["nuclear"]), self.tolerance)
+        merged = np.unique(self.merging.row_of, return_index=True)[1] if self.gamma2 else slice(None)
+        given = self.features.matrix if self.gamma2 else Phi
+        problem = MarginProblem((S.toarray() > 0)[merged], given.toarray(), NORMS["nuclear"])
+        answer = solve_margin(problem, START if self.gamma2 else self.tolerance)
         solution = answer.solution
         if not answer.separable:
             raise ProblemError(
@@ -265,6 +275,8 @@ class TiedPath:
                 f"contexts and tokens prove it, whose features cancel up to {solution.certificate.dual_residual:.1e}. "
                 "Add 'self' to the ties, or give a loss gap."
             )
+        if self.gamma2:
+            return self._gamma2_limit(problem, solution)
         U, s, Vt = np.linalg.svd(solution.x, full_matrices=False)
         kept = s > RANK_TOLERANCE * s[0]
         root = np.sqrt(s[kept])
@@ -277,6 +289,15 @@ class TiedPath:
             solution.status,
             solution.seconds,
         )
+
+    def _gamma2_limit(self, problem: MarginProblem, start: Solution[Float, Float]) -> TiedPoint:
+        """The limit in the gamma_2 norm, from that in the nuclear norm."""
+        assert start.dual is not None, "separable data have multipliers"
+        found = solve_gamma2_margin(problem, start.x, start.dual, self.tolerance)
+        gap, seconds = found.certificate.relative_gap, start.seconds + found.seconds
+        status = f"norm proven within {gap:.1e}" + ("" if gap <= self.tolerance else f", above {self.tolerance:.0e}")
+        W, A = found.factors.W[self.merging.row_of], self.features.of_all(found.factors.H)
+        return TiedPoint(W, A, 0.0, 0.0, found.certificate, status, seconds, found.weights)
 
 
 def _typical(lengths: Float) -> float:

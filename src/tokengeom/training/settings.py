@@ -69,7 +69,7 @@ class TrainingSettings:
     ties: str | None = option(
         None,
         "What contexts share in the model tied: a sum of positions, pairs, suffixes and self, weighted as in "
-        f"'3*positions+self'. By default {TIES}.",
+        f"'3*positions+self', or kernel, what an MLP at its start does. By default {TIES}.",
         panel=MODEL,
     )
     last_norm: bool = option(False, "Divide states of the model tied by their root mean square.", panel=MODEL)

@@ -23,7 +23,7 @@ from tokengeom.core.settings import make, option, takes
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import TIES
 from tokengeom.results.registry import load
-from tokengeom.statistics.context_features import ContextFeatures
+from tokengeom.statistics.context_features import KERNEL, ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.training.gradient_flow import flow_to
 from tokengeom.training.loop import ENOUGH, TrainingHooks
@@ -55,7 +55,9 @@ class SimulationSettings:
     """Settings of `simulate`. None means that of the run which it is like, or without a run the default of `train`."""
 
     ties: str = option(
-        TIES, "What contexts share: a sum of positions, pairs, suffixes and self, weighted as in '3*positions+self'."
+        TIES,
+        "What contexts share: a sum of positions, pairs, suffixes and self, weighted as in '3*positions+self', or "
+        "kernel, what an MLP at its start does.",
     )
     replicates: int = option(8, "Number of trainings with different starts, whose cosines are averaged.")
     loss_gap: float | None = option(None, f"Loss above the entropy floor at which trainings end, in nats.{RUN}")
@@ -147,7 +149,10 @@ def _plan(stats: NextTokenStatistics, run: Run | None, given: SimulationSettings
         )
     how = {"steps": MOST_STEPS} if run is None else settings_of(run)
     how |= {name: getattr(given, name) for name in OVERRIDING if getattr(given, name) is not None}
-    how |= {"model": "tied", "ties": given.ties, "seed": FIRST_SEED + given.seed, "device": given.device}
+    ties, layers = given.ties, None if run is None else run.settings.get("layers")
+    if ties == KERNEL and layers is not None and run is not None and run.settings["model"] == "mlp":
+        ties = f"{KERNEL}:{layers}"
+    how |= {"model": "tied", "ties": ties, "seed": FIRST_SEED + given.seed, "device": given.device}
     return how, float(gap)
 
 

@@ -33,7 +33,7 @@ from tokengeom.page.chosen_settings import Candidate, Choice, best_candidate
 from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
-from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, without_held_out
+from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UNTIED, without_held_out
 from tokengeom.results.contract import AbstractResult, NearbyResults, check_hashes, saved_hash, under
 from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
 from tokengeom.results.registry import load
@@ -57,6 +57,7 @@ KINDS_OF_STAGES = {
     "rivals-": ("rivals",),
     CUT: ("statistics",),
     COUNTED: ("statistics",),
+    UNTIED: ("at-loss",),
     UNSEEN: ("tied",),
     tied_stages.COUNTED: ("statistics",),
     tied_stages.MODEL: ("model",),
@@ -65,7 +66,7 @@ KINDS_OF_STAGES = {
     tied_stages.TIED: ("tied",),
 }
 """Beginning of the names of stages -> kinds of what such a stage makes."""
-OTHER_STATISTICS = {UNSEEN: COUNTED} | dict.fromkeys(
+OTHER_STATISTICS = {UNSEEN: COUNTED, UNTIED: COUNTED} | dict.fromkeys(
     (tied_stages.TIED, tied_stages.UNTIED, tied_stages.COMPARISON), tied_stages.COUNTED
 )
 """Stages that are about a cut of their own -> the stage that made it."""

@@ -7,15 +7,13 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch
-
-# Hidden layers are this many times as wide as the embeddings.
-_WIDENING = 4
+from tokengeom.statistics.mlp_kernel import LAYERS, WIDENING
 
 
 class MLP(AbstractArchitecture):
     """Reads the whole context at once; shorter contexts are padded with a token of their own."""
 
-    defaults: ClassVar[Mapping[str, Any]] = {"layers": 2}
+    defaults: ClassVar[Mapping[str, Any]] = {"layers": LAYERS}
     causal: ClassVar[bool] = False
 
     def body(self, shape: NetworkShape) -> Any:
@@ -26,7 +24,7 @@ class MLP(AbstractArchitecture):
             def __init__(self) -> None:
                 super().__init__()
                 self.tokens = torch.nn.Embedding(shape.tokens, shape.dim)
-                widths = [shape.length * shape.dim, *[_WIDENING * shape.dim] * shape.layers]
+                widths = [shape.length * shape.dim, *[WIDENING * shape.dim] * shape.layers]
                 parts: list[Any] = []
                 for before, after in pairwise(widths):
                     parts += [torch.nn.Linear(before, after), torch.nn.GELU()]
