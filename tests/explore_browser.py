@@ -24,7 +24,7 @@ SCRIPTS = ("csv_cell.js", *EXPLORER)
 def page_of(data: Any) -> str:
     """A page with the section Explore alone, under the content policy of the whole page."""
     macros = _environment().get_template("explore.html.j2").module
-    body = macros.explore({"data": data})  # type: ignore[attr-defined]
+    body = macros.explore({"data": data, "pairs": {"contexts": [], "tokens": []}})  # type: ignore[attr-defined]
     script, style = ("\n".join(map(_template_text, names)) for names in (SCRIPTS, ("page.css", "explore.css")))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explore</title>'

@@ -188,17 +188,20 @@ def test_a_trained_explanation_that_is_best_is_named_without_contradicting_the_c
     known = [row for row in comparison.rows if row.items == "supports"]
     own = next(row for row in known if row.rival == prediction)
     better = replace(own.agreement, null=0.1, mean=0.99, corrected=0.995, corrected_low=0.9, corrected_high=1.0)
-    trained = replace(own, rival="UFM", meaning="trained features", ours=False, agreement=better)
+    trained = replace(own, rival="tied", meaning="trained features", ours=False, agreement=better)
     other_norm = replace(own, rival="at loss, another norm", agreement=replace(better, mean=0.999))
 
     def notes(*first: RivalRow) -> list[str]:
         table = Rivals((*first, *known), 0, (), 20, 0, prediction=prediction, runs=2)
         changed = replace(contents, rivals={RUN: table})
-        return [str(note) for note in summary(Page(changed)).view["answers"][0]["notes"] if "Among all" in note]
+        return [str(note) for note in summary(Page(changed)).view["answers"][0]["notes"] if "explains most" in note]
 
-    said = "Among all explanations, trained ones included, UFM (trained features) explains most of the reproducible "
+    said = (
+        "Apart from further trainings of this model itself, tied (trained features) explains most of the reproducible "
+    )
     assert notes(other_norm, trained) == [f"{said}geometry: 99% [81, 100] of contexts."]
     assert notes(other_norm) == [], "the other norm is not part of the summary"
+    assert notes(replace(trained, rival="UFM")) == [], "the run has unconstrained features itself"
     assert notes() == []
 
 

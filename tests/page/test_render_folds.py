@@ -171,8 +171,8 @@ def test_long_lists_show_their_first_entries_and_fold_the_others() -> None:
     assert all(f" {row['text']} " in table for row in rows[:8])
     assert all(f" {row['text']} {row['share']} " in folded for row in rows[8:])
     found = concepts(Page(contents)).view["concepts"]
-    assert [f"Concept {one['number']} strength" in shown for one in found] == [True] * 6 + [False] * 2
-    assert all(f"Concept {one['number']} strength" in folded for one in found[6:])
+    assert [f"Concept {one['number']} strength" in shown for one in found] == [True] * 4 + [False] * 4
+    assert all(f"Concept {one['number']} strength" in folded for one in found[4:])
     groups = collapse(Page(contents)).view["groups"]
     assert len(groups) > 6
     assert shown.count(" within, ") == 6

@@ -159,7 +159,7 @@ def test_settings_name_cuts_in_a_fixed_order() -> None:
     ("settings", "message"),
     [
         ({"rest": "keep"}, "rest must be one of drop, merge; got 'keep'"),
-        ({"top_contexts": 2.5}, "top_contexts must be a whole number or None; got 2.5"),
+        ({"top_contexts": 2.5}, "contexts to keep must be a whole number"),
         ({"min_count": 0}, "1 or more; got 0"),
         ({"contexts": 5}, "no setting 'contexts'. Did you mean 'top_contexts'"),
     ],

@@ -16,6 +16,7 @@ from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.storage import AT_LOSS as ARRAYS
+from tokengeom.verification.verify import AS_RECORDED
 
 STATS = from_counts(np.hstack([random_counts(8, 12, 3, seed=0)] * 2))
 NORMS = ("nuclear", "gamma2")
@@ -38,7 +39,8 @@ def test_a_saved_prediction_is_checked_alone_and_against_its_statistics(
     found = tg.verify(folder)
     assert found.ok, found.failed
     assert "probabilities and shares are those of the statistics" in found.checked
-    assert len(found.not_checked) == 1
+    assert len(found.not_checked) == 2
+    assert found.not_checked[1] == AS_RECORDED
 
 
 def test_other_statistics_that_were_named_are_not_taken_for_its_own(

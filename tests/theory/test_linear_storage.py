@@ -17,7 +17,7 @@ from tokengeom.core.numerics import Float
 from tokengeom.results.registry import load
 from tokengeom.theory.linear import ARRAYS, LinearPrediction
 from tokengeom.theory.predict import predict
-from tokengeom.verification.verify import verify
+from tokengeom.verification.verify import AS_RECORDED, verify
 
 
 def statistics() -> NextTokenStatistics:
@@ -51,7 +51,7 @@ def test_a_linear_prediction_is_loaded_as_it_was_and_proves_itself(tmp_path: Pat
     found = verify(tmp_path / "p")
     assert found.ok, found.failed
     assert "probabilities and shares are those of the statistics" in found.checked
-    assert found.not_checked == ("that the embeddings are the ones given: they are kept nowhere else",)
+    assert found.not_checked == ("that the embeddings are the ones given: they are kept nowhere else", AS_RECORDED)
 
 
 def noisy(change: float) -> Callable[[Float], Float]:

@@ -16,7 +16,7 @@ from tokengeom.core.numerics import Float
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support
 from tokengeom.theory.proxy import ARRAYS, ProxyPrediction, predict_proxy, proxy, proxy_factors
-from tokengeom.verification.verify import check_result
+from tokengeom.verification.verify import AS_RECORDED, check_result
 
 STATS = from_counts(random_counts(20, 50, 4, seed=1))
 
@@ -65,7 +65,7 @@ def test_a_saved_proxy_loads_like_every_result_and_is_verified(tmp_path: Path) -
     assert "name their folder with --with" in found.not_checked[0]
     STATS.save(tmp_path / "stats")
     found = tg.verify(tmp_path / "p")
-    assert (found.ok, len(found.checked), found.not_checked) == (True, 10, ())
+    assert (found.ok, len(found.checked), found.not_checked) == (True, 10, (AS_RECORDED,))
 
 
 # Each is orthonormal, centred and falling: only the statistics show that it is not the answer.

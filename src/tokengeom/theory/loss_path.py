@@ -188,9 +188,8 @@ class LossPath:
         nearest = sorted(((x, y) for x, (y, _) in self._solved.items()), key=lambda point: abs(point[1] - target))[:2]
         if not nearest:
             # Powers as measured on natural text.
-            share = target - math.log(self.largest_gap)
-            power = 1.05 if self.gamma2 else 1.2 + 1.6 * math.exp(share)
-            return math.log(self.largest_lam) + power * share, 1.0
+            power = 1.05 if self.gamma2 else 1.2
+            return math.log(self.largest_lam) + power * (target - math.log(self.largest_gap)), 1.0
         slope = _slope(nearest[::-1], 1.0)
         return min(nearest[0][0] + (target - nearest[0][1]) / slope, math.log(self.largest_lam) - 1e-9), slope
 
