@@ -358,3 +358,16 @@ def test_momentum_is_what_makes_low_losses_affordable(stats: tg.NextTokenStatist
     solution, _ = ProximalGradient(1e-4, 20_000)(problem)
     assert solution.converged
     assert solution.iterations < 2_000
+
+
+def test_a_token_that_nearly_always_follows_does_not_lead_steps_astray() -> None:
+    """The softmax soon gives it everything, and there the loss has no curvature, whatever the length of a step."""
+    V, m = 50, 100
+    P, pi = np.zeros((V, m)), 1.0 / np.arange(1, m + 1)
+    P[0] = 0.9
+    P[1 + np.random.default_rng(0).integers(0, V - 1, m), np.arange(m)] += 0.1
+    Phi = csc_array(np.vstack([np.ones((1, m)), np.eye(m)]))
+    path = TiedPath(csc_array(P), pi / pi.sum(), Phi, tolerance=5e-3, max_iterations=300)
+    found = path.at(0.3 * path.largest_gap)
+    assert found.status.startswith("norm proven within 5e-03")
+    assert int(found.status.split(", ")[1].split()[0]) <= 200

@@ -11,8 +11,9 @@ where
 ``G``      ``diag(pi) (softmax(L) - P)^T diag(a/r)`` at the logits of Y, m x V', one row per context
 ``s``      length of the step; it grows until the loss curves more along a step than ``||X+ - Y||^2 / s``
 
-The curvature along a step D of the logits is ``sum_j pi_j Var_{q_j}(D_j)`` with q the softmax at Y: a sum of positive
-terms, so rounding does not matter, where differences of losses would cancel. Momentum is restarted where it points
+The curvature along a short step D of the logits is ``sum_j pi_j Var_{q_j}(D_j)`` with q the softmax at Y: a sum of
+positive terms, so rounding does not matter, where differences of losses would cancel. Along a long step it changes, and
+twice the loss above its tangent takes its place. Momentum is restarted where it points
 uphill [odonoghue2015]. A step costs two products with the sparse Phi and one eigendecomposition of V' x V'. The change
 ``softmax - P`` at X is the dual; no other state is needed for the proof.
 """
@@ -32,6 +33,8 @@ from tokengeom.solvers.splitting import EXPANSION_SHARE, Threshold
 
 GROWTH, SHRINK = 1.1, 0.6
 """Factors of the step's length, after a step and where the loss curves too much along it."""
+SHORT = 1e-2
+"""Largest change of a logit in a step whose curvature is that at its start: differences of losses would cancel."""
 CHECK_EVERY = 20
 WORTH_A_PROOF = 1.5
 """Share by which the dual may be above its bound, in tolerances, for a proof to be tried: it proves about that."""
@@ -78,6 +81,20 @@ class ContextRows:
         weighted = q * self.a
         mean = (weighted * D).sum(1)
         return float(self.pi[:, 0] @ ((weighted * D**2).sum(1) - mean**2))
+
+    def bend(self, q: Array, L: Array, D: Array) -> float:
+        """Twice what the loss after a step D from logits L, whose softmax is q, is above its tangent at L.
+
+        For a short step it is the curvature. A long step from where the softmax is 0 or 1 has none, and goes too far.
+        """
+        if float(abs(D).max()) <= SHORT:
+            return self.curvature(q, D)
+        above = self._log_sum_exp(L + D) - self._log_sum_exp(L) - ((q * self.a) * D).sum(1)
+        return 2.0 * float(self.pi[:, 0] @ above)
+
+    def _log_sum_exp(self, L: Array) -> Array:
+        xp, top = self.backend.xp, self.backend.xp.amax(L, 1)
+        return top + xp.log(xp.exp(L - top[:, None]) @ self.a)
 
 
 @final
@@ -191,7 +208,7 @@ def take_step(rows: ContextRows, at: Momentum) -> None:
         L = rows.logits(X)
         Z = X - at.Y
         size = _dot(Z, Z)
-        if rows.curvature(q, L - at.LY) * at.step <= size or size == 0.0:
+        if rows.bend(q, at.LY, L - at.LY) * at.step <= size or size == 0.0:
             break
         at.step *= SHRINK
     at.moved = math.sqrt(size / max(_dot(X, X), 1e-300))
