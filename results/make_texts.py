@@ -1,15 +1,19 @@
-"""Writes the texts that the measured studies read: ``python results/make_texts.py STORIES.txt [FOLDER]``.
+"""Writes the texts that the measured studies read: ``python results/make_texts.py STORIES.txt NOVEL.txt [FOLDER]``.
 
 ``STORIES.txt``
     TinyStories with ``<|endoftext|>`` between stories. The kept rows were measured on a sample of 3,117 stories of its
     validation part, 2.6 MB; the text itself is not part of this repository.
+``NOVEL.txt``
+    Moby-Dick, in the public domain, with chapters that begin with ``CHAPTER``; not part of this repository either.
 ``FOLDER``
     Where to write, by default ``texts``, which is where the recipes look for them.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+import sysconfig
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,15 +78,27 @@ def write_papers_text(text: str, folder: Path) -> None:
         save_text(count(first, context=6, tokenizer=f"{scratch}/bpe.json"), folder / "papers_tinystories.npz")
 
 
+def write_other_kinds(novel: str, folder: Path) -> None:
+    """Texts of two other kinds: 25 chapters of Moby-Dick by words, and eight modules of Python by byte pairs."""
+    chapters = re.split(r"\n(?=CHAPTER )", Path(novel).read_text(encoding="utf-8"))
+    first = [chapter for chapter in chapters if len(chapter) > 1_000][:25]
+    words = count(first, context=2, tokenizer="word").limited(vocabulary=499, rest="merge")
+    save_text(words, folder / "moby_500.npz")
+    modules = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-d]*.py"))[:8]
+    code = [module.read_text(encoding="utf-8") for module in modules]
+    save_text(count(code, context=4, tokenizer="bpe:256"), folder / "code_256.npz")
+
+
 def main() -> None:
     """Write everything, in about three minutes on two CPU cores; most of it is a prediction of 1,000 x 4,000."""
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) not in (3, 4):
         raise SystemExit(__doc__)
-    text, folder = sys.argv[1], Path(sys.argv[2] if len(sys.argv) == 3 else "texts")
+    text, novel, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3] if len(sys.argv) == 4 else "texts")
     folder.mkdir(parents=True, exist_ok=True)
     for write in (write_counts, write_windows, write_papers_text, write_split_texts):
         write(text, folder)
         sys.stdout.write(f"{write.__name__}: done\n")
+    write_other_kinds(novel, folder)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,15 @@ Hypotheses are stated in the study, with the rule that decides each of them, bef
 from __future__ import annotations
 
 import json
+import os
 import platform
+import subprocess
 import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -35,6 +38,8 @@ Decision = Literal["yes", "no", "undecided"]
 
 SETTING = "setting"
 """Kind of the row that says how and where the rows after it were measured."""
+WITHDRAWN = "withdrawn"
+"""Kind of the row that takes back an earlier line of its file, which stays: ``line``, from 1, and ``reason``."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,9 @@ class Rows:
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
 
     def add(self, **row: Any) -> None:
-        """Keep a row; numbers of NumPy become plain ones."""
-        plain = json.loads(json.dumps(row, default=_plain))
+        """Keep a row with the time (UTC) at which it is known; numbers of NumPy become plain ones."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        plain = json.loads(json.dumps({**row, "time": now}, default=_plain))
         self.rows.append(plain)
         if self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
@@ -100,20 +106,32 @@ def chosen(rows: Iterable[Row], **entries: Any) -> list[Row]:
 
 
 def read_rows(paths: Iterable[Path]) -> list[Row]:
-    """The rows of files of JSON lines; a last line that was cut off by a kill is left out."""
+    """The rows of files of JSON lines, without those that were withdrawn and a last line that was cut off by a kill."""
+    return [row for path in paths for row in _kept(_lines_of(path), path)]
+
+
+def _kept(rows: Sequence[Row], path: Path) -> list[Row]:
+    """All rows but those of kind "withdrawn" and the lines (from 1) that these name, each with a reason."""
+    notes = chosen(rows, kind=WITHDRAWN)
+    if any(not note.get("reason") or not 0 < note.get("line", 0) <= len(rows) for note in notes):
+        raise InputError(f"{path} is damaged: a row that withdraws another must name its line and a reason.")
+    gone = {note["line"] for note in notes}
+    return [row for line, row in enumerate(rows, 1) if line not in gone and row.get("kind") != WITHDRAWN]
+
+
+def _lines_of(path: Path) -> list[Row]:
     rows: list[Row] = []
-    for path in paths:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                if number == len(lines) and not line.endswith("\n"):
-                    continue
-                raise InputError(f"{path} is damaged: line {number} is not JSON ({error}).") from error
-            if not isinstance(row, dict):
-                raise InputError(f"{path} is damaged: line {number} must be an object with names and values.")
-            rows.append(row)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines) and not line.endswith("\n"):
+                continue
+            raise InputError(f"{path} is damaged: line {number} is not JSON ({error}).") from error
+        if not isinstance(row, dict):
+            raise InputError(f"{path} is damaged: line {number} must be an object with names and values.")
+        rows.append(row)
     return rows
 
 
@@ -144,10 +162,11 @@ class AbstractMeasuredStudy(AbstractStudy):
         """Add rows to a file, after a row that says with which recipe and where they are measured."""
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = Rows(path, minutes)
-        if not chosen(rows.rows, kind=SETTING, recipe=json.loads(json.dumps(dict(recipe)))):
-            rows.add(
-                kind=SETTING, study=self.name, recipe=dict(recipe), command=["tokengeom", *sys.argv[1:]], **machine()
-            )
+        here = json.loads(json.dumps({"recipe": dict(recipe), **machine()}))
+        before = chosen(rows.rows, kind=SETTING)
+        # Rows belong to the setting above them, so another machine, version or commit is another setting.
+        if not before or any(before[-1].get(name) != value for name, value in here.items()):
+            rows.add(kind=SETTING, study=self.name, command=["tokengeom", *sys.argv[1:]], **here)
         self.measure(recipe, rows, progress)
         return rows
 
@@ -189,7 +208,7 @@ def chosen_measurements(rows: Iterable[Row]) -> list[Row]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor or graphics card, and versions of what computes."""
+    """Processor or graphics card, versions of what computes, and the commit of the code."""
     versions: dict[str, str] = {"python": platform.python_version()}
     for name in ("numpy", "scipy", "torch", "transformers"):
         try:
@@ -201,7 +220,17 @@ def machine() -> dict[str, Any]:
         import torch
 
         card = torch.cuda.get_device_name() if torch.cuda.is_available() else card
-    return {"machine": card, "versions": versions}
+    return {"machine": card, "versions": versions, "commit": commit()}
+
+
+def commit() -> str:
+    """The commit of this code: of its repository, or as ``TOKENGEOM_COMMIT`` says where there is none; may be empty."""
+    stated = os.environ.get("TOKENGEOM_COMMIT", "")
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return stated or subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 @dataclass(frozen=True)

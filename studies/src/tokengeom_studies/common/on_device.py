@@ -109,15 +109,22 @@ class TextOnDevice:
 
     def matrix_geometry(self, M: Any, power: float) -> PairGeometry:
         """Tokens ``U Sigma^p`` and contexts ``Sigma^p V^T`` of a matrix whose columns are centred first."""
+        return self.geometry(*self.matrix_factors(M, power))
+
+    def matrix_factors(self, M: Any, power: float) -> tuple[Any, Any]:
+        """``U Sigma^p`` (V x r) and ``Sigma^p V^T`` (r x m) of a matrix whose columns are centred first, on the device.
+
+        At power 1 their Gram matrices are those of M and of its transpose, so it is returned as it is.
+        """
         M = self.torch.as_tensor(np.asarray(M), dtype=self.torch.float64, device=self.device)
         M = M - M.mean(0)
         if power == 1.0:
-            return self.geometry(M.float(), M.float())
+            return M.float(), M.float()
         values, U = self.torch.linalg.eigh(M @ M.mT)
         s = values.clamp_min(0.0).sqrt()
         kept = s > 1e-6 * s[-1]
         U, s = U[:, kept], s[kept]
-        return self.geometry((U * s**power).float(), ((U.mT @ M) * s[:, None] ** (power - 1.0)).float())
+        return (U * s**power).float(), ((U.mT @ M) * s[:, None] ** (power - 1.0)).float()
 
 
 def _cosines(rows: Any) -> Any:

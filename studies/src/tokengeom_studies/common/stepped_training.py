@@ -36,6 +36,8 @@ class SteppedTraining:
         A network of the caller's own; by default that of the settings.
     ``start_scale``
         Factor on the random start of unconstrained features.
+    ``labels``
+        What is trained on; by default everything that the statistics have.
     """
 
     def __init__(
@@ -46,10 +48,11 @@ class SteppedTraining:
         device: str = "cpu",
         network: Network | None = None,
         start_scale: float = 1.0,
+        labels: SoftLabels | None = None,
     ) -> None:
         self.torch = import_torch()
         self.settings, self.step, self.network = settings, 0, network
-        labels, self.optimization = SoftLabels.from_statistics(stats), settings.optimization()
+        labels, self.optimization = labels or SoftLabels.from_statistics(stats), settings.optimization()
         optimizer = self.optimization.optimizer
         scale = float(labels.windows) if settings.reduction == "sum" else 1.0
         streams = [np.random.default_rng(child) for child in np.random.SeedSequence(settings.seed).spawn(2)]

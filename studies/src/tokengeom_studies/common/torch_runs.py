@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -165,9 +165,16 @@ class Reached:
     H: Any
 
 
+class HasLossGap(Protocol):
+    """A text that says the loss gap of factors on its device."""
+
+    def loss_gap(self, W: Any, H: Any) -> float:
+        """Loss above its floor, in nats."""
+
+
 def first_below(
     run: SteppedTraining,
-    text: TextOnDevice,
+    text: HasLossGap,
     targets: Sequence[float],
     *,
     every: int = 5,

@@ -1,0 +1,281 @@
+"""Rows of the study of explained shares, corrected for what is reproducible, and the statements that they decide.
+
+``corrected = mean_s r(e, run_s) / sqrt(rho rho_e)``
+
+where
+    r        correlation of the cosines of an explanation e with those of the run with seed s
+    rho      mean correlation of two seeds
+    rho_e    reliability of an explanation that is a mean of trainings, otherwise 1
+
+Intervals are of a jackknife over seeds. The explained share is its square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokengeom.extending import Figure, HeatmapPanel
+from tokengeom_studies.base import Table, table_of
+from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL
+from tokengeom_studies.common.measured import Answer, Interval, Row, chosen, decided_by_share
+
+WITHOUT_NORM = "mlp without last norm"
+MAIN, KERNEL, FREE = "positions+pairs+self", "kernel", "self"
+"""Ties that were chosen for the hypotheses before the runs; those derived for an MLP; and none."""
+MOST = 0.75
+"""Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
+NEAR = 0.02
+"""Difference of corrected agreement that counts as none."""
+TARGETS = {SEVERAL: 0.95, ONE: 0.85, HELD_OUT: 0.85}
+SAME = 0.95
+"""Corrected agreement from which on two networks are said to have one geometry."""
+KNESER_NEY = "Kneser-Ney"
+LEAST_REPRODUCIBLE = 0.05
+"""Agreement of two seeds below which there is nothing to explain."""
+
+
+def simulated(ties: str, network: str = "") -> str:
+    """Name of the simulation with these ties, with a last norm where the network has one."""
+    return f"simulated, {ties}{', no last norm' if network == WITHOUT_NORM else ''}"
+
+
+def is_tied(explanation: str) -> bool:
+    """Whether an explanation ties contexts by their tokens."""
+    free = explanation.startswith(f"simulated, {FREE}")
+    return explanation.startswith(("simulated, ", "tied, ")) and not free
+
+
+class ExplainedCells:
+    """Runs of a network on a text at a loss gap (a cell), and the explanations they were compared with."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.texts, self.runs = chosen(rows, kind="text"), chosen(rows, kind="run")
+        self._agreements = {
+            (row["text"], row["network"], row["target"], row["explanation"]): row
+            for row in chosen(rows, kind="agreement")
+        }
+
+    def explanations(self, run: Row) -> list[str]:
+        """Names of the explanations that this cell was compared with, other networks among them."""
+        return [name for (*cell, name) in self._agreements if tuple(cell) == _cell(run)]
+
+    def corrected(self, run: Row, explanation: str, kind: str) -> Interval:
+        """Corrected agreement with its interval; NaN where it was not measured or there is nothing to explain."""
+        row, missing = self._agreements.get((*_cell(run), explanation)), Interval.of([])
+        if row is None or kind not in row["agreement"]:
+            return missing
+        r, seeds = np.array(row["agreement"][kind]), range(len(row["agreement"][kind]))
+        rho = [[a, b, values[kind]] for a, b, values in run["seeds"]]
+        own = row.get("reliability", {}).get(kind, 1.0)
+        if np.mean([x for *_, x in rho]) < LEAST_REPRODUCIBLE or own <= 0:
+            return missing
+
+        def without(left: int | None) -> float:
+            kept = np.mean([r[s] for s in seeds if s != left])
+            between = np.mean([x for a, b, x in rho if left not in (a, b)])
+            return float(kept / np.sqrt(max(between, LEAST_REPRODUCIBLE) * own))
+
+        whole, n = without(None), len(seeds)
+        if n < 3:
+            return Interval(whole, -np.inf, np.inf, n)
+        parts = np.array([without(s) for s in seeds])
+        half = 1.96 * float(np.sqrt((n - 1) / n * np.sum((parts - parts.mean()) ** 2)))
+        return Interval(whole, whole - half, whole + half, n)
+
+    def _mean(self, run: Row, explanation: str, kind: str) -> float:
+        return self.corrected(run, explanation, kind).mean
+
+    def answer(self, holds: Iterable[bool]) -> Answer:
+        """Yes, no or undecided by the share of cells in which a statement holds."""
+        held = list(holds)
+        if not held:
+            return Answer("undecided", "not measured")
+        share = float(np.mean(held))
+        return Answer(decided_by_share(share, MOST), f"holds in {sum(held)} of {len(held)} cells")
+
+    def ties(self) -> Iterable[bool]:
+        """Whether the chosen simulation is ahead of every explanation without ties."""
+        for run in self.runs:
+            for kind in (SEVERAL, ONE):
+                own = self._mean(run, simulated(MAIN, run["network"]), kind)
+                others = [
+                    self._mean(run, name, kind)
+                    for name in self.explanations(run)
+                    if not is_tied(name) and not name.startswith("network ")
+                ]
+                known = [x for x in others if np.isfinite(x)]
+                if np.isfinite(own) and known:
+                    yield own > max(known)
+
+    def targets(self) -> Iterable[bool]:
+        """Whether it reaches the targets."""
+        for run in self.runs:
+            for kind, target in TARGETS.items():
+                own = self._mean(run, simulated(MAIN, run["network"]), kind)
+                if np.isfinite(own):
+                    yield own >= target
+
+    def kernel(self) -> Iterable[bool]:
+        """Whether derived ties are as good for MLPs."""
+        for run in self.runs:
+            if run["network"] == "mlp":
+                for kind in TARGETS:
+                    derived, own = (self._mean(run, simulated(ties), kind) for ties in (KERNEL, MAIN))
+                    if np.isfinite(derived) and np.isfinite(own):
+                        yield derived >= own - NEAR
+
+    def one_geometry(self) -> Iterable[bool]:
+        """Whether transformer and MLP agree."""
+        for run in self.runs:
+            if run["network"] == "mlp":
+                values = [self._mean(run, "network transformer", kind) for kind in ITEMS]
+                yield from (x >= SAME for x in values if np.isfinite(x))
+
+    def last_norm(self) -> Iterable[bool]:
+        """Whether the simulation without a last norm fits the network without one better."""
+        for run in self.runs:
+            if run["network"] == WITHOUT_NORM:
+                for kind in TARGETS:
+                    own, other = (self._mean(run, simulated(MAIN, name), kind) for name in (WITHOUT_NORM, ""))
+                    if np.isfinite(own) and np.isfinite(other):
+                        yield own > other
+
+    def held_out_loss(self) -> Iterable[bool]:
+        """Whether the simulation has a lower loss on held-out contexts than the network."""
+        for run in self.runs:
+            loss = self._losses(run).get(simulated(MAIN, run["network"]))
+            if loss is not None:
+                yield loss < _network_loss(run)
+
+    def kneser_ney(self) -> Iterable[bool]:
+        """Whether Kneser-Ney has the lowest loss of all on held-out contexts."""
+        for run in self.runs:
+            losses = self._losses(run)
+            if KNESER_NEY in losses:
+                others = [loss for name, loss in losses.items() if name.startswith("simulated")]
+                yield losses[KNESER_NEY] < min([_network_loss(run), *others])
+
+    def _losses(self, run: Row) -> dict[str, float]:
+        """Loss on held-out contexts of each explanation that has one; of simulations, the mean over replicates."""
+        found = {name: self._agreements[(*_cell(run), name)].get("unseen") for name in self.explanations(run)}
+        return {name: float(x.get("one", x["loss"])) for name, x in found.items() if x}
+
+    def table(self) -> Table:
+        """Corrected agreement, mean over networks with a last norm, per text, loss gap and explanation."""
+        rows = []
+        for text, target in dict.fromkeys((run["text"], run["target"]) for run in self.runs):
+            cells = [run for run in chosen(self.runs, text=text, target=target) if run["network"] != WITHOUT_NORM]
+            for name in dict.fromkeys(name for run in cells for name in self.explanations(run)):
+                values = {kind: [self._mean(run, name, kind) for run in cells] for kind in ITEMS}
+                rows.append({"text": text, "loss gap": target, "explanation": name, **_means(values)})
+        return table_of(rows)
+
+    def networks(self) -> Table:
+        """Corrected agreement of each network with the chosen simulation, the norms at the loss and the best rival."""
+        rows = []
+        for run in self.runs:
+            names = self.explanations(run)
+            rivals = [x for x in names if not is_tied(x) and not x.startswith(("network ", "at the loss", "in the"))]
+            best = max(rivals, key=lambda name: np.nan_to_num(self._mean(run, name, SEVERAL), nan=-1.0), default="")
+            shown = {
+                "simulated": simulated(MAIN, run["network"]),
+                "simulated, kernel": simulated(KERNEL, run["network"]),
+                "gamma_2 at the loss": "at the loss, gamma_2",
+                "best without ties": best,
+            }
+            for label, name in shown.items():
+                values = {kind: str(self.corrected(run, name, kind)) for kind in ITEMS}
+                where = {"text": run["text"], "loss gap": run["target"], "network": run["network"]}
+                rows.append({**where, "explanation": f"{label} ({best})" if name == best else label, **values})
+        return table_of(rows)
+
+    def reproducible(self) -> Table:
+        """Mean correlation of two seeds of each network."""
+        rows = []
+        for run in self.runs:
+            rho = {kind: float(np.mean([x[kind] for *_, x in run["seeds"] if kind in x] or [np.nan])) for kind in ITEMS}
+            where = {"text": run["text"], "loss gap": run["target"], "network": run["network"]}
+            rows.append({**where, "seeds": len(run["loss_gaps"]), **rho})
+        return table_of(rows)
+
+    def unseen(self) -> Table:
+        """Losses on contexts that were held out, and how often top tokens are right, and those of the network."""
+        rows = []
+        for run in self.runs:
+            where = {"text": run["text"], "loss gap": run["target"], "network": run["network"]}
+            right = float(np.mean([x["right"] for x in run["unseen"]]))
+            rows.append(
+                {**where, "prediction by": "itself", "loss": _network_loss(run), "right": right, "same top": 1.0}
+            )
+            for name, loss in self._losses(run).items():
+                found = self._agreements[(*_cell(run), name)]["unseen"]
+                same = [x for key, x in found["same_top"].items() if key.rsplit(" ", 1)[0] == run["network"]]
+                top = float(np.mean(same)) if same else np.nan
+                rows.append({**where, "prediction by": name, "loss": loss, "right": found["right"], "same top": top})
+        return table_of(rows)
+
+    def figure(self) -> Figure:
+        """Explained share by explanation, one panel per kind of item, one column per text."""
+        table = self.table()
+        texts = list(dict.fromkeys(zip(table["text"], table["loss gap"], strict=True)))
+        names = [name for name in dict.fromkeys(table["explanation"]) if not name.startswith("network ")]
+        found: Mapping[tuple[Any, ...], int] = {
+            key: i for i, key in enumerate(zip(table["text"], table["loss gap"], table["explanation"], strict=True))
+        }
+
+        def shares(kind: str) -> Any:
+            values = np.full((len(names), len(texts)), np.nan)
+            for i, name in enumerate(names):
+                for j, text in enumerate(texts):
+                    if (*text, name) in found:
+                        values[i, j] = max(table[kind][found[(*text, name)]], 0.0) ** 2
+            return values
+
+        columns = [f"{text}, {gap:g} nats" for text, gap in texts]
+        panels = [
+            HeatmapPanel(
+                kind if kind == ITEMS[-1] else f"contexts: {kind}", shares(kind), "text", "explanation", columns, names,
+                [], [], 0.0, 1.0, "explained share",
+            )
+            for kind in ITEMS
+        ]  # fmt: skip
+        caption = (
+            "Share of the reproducible geometry that each explanation has, mean over the networks with a last norm: of "
+            "contexts with several next tokens, with one, of those held out of training, and of tokens. An empty cell "
+            "was not measured, or the explanation says nothing about such contexts."
+        )
+        return Figure("overview", "What share is explained", caption, panels, columns=2)
+
+    def sentence(self) -> str:
+        """The chosen simulation beside the best explanation without ties, over all cells with a last norm."""
+        cells = [run for run in self.runs if run["network"] != WITHOUT_NORM]
+
+        def over(name: str, kind: str) -> float:
+            values = [self._mean(run, name, kind) for run in cells]
+            return float(np.mean([x for x in values if np.isfinite(x)] or [0.0]))
+
+        names = dict.fromkeys(name for run in cells for name in self.explanations(run))
+        untied = [x for x in names if not is_tied(x) and not x.startswith("network ")]
+        best = max(untied, key=lambda name: over(name, SEVERAL))
+        tied = "/".join(f"{over(simulated(MAIN), kind):.2f}" for kind in ITEMS)
+        other = "/".join(f"{over(best, kind):.2f}" for kind in (SEVERAL, ONE))
+        return (
+            f"Corrected agreement, mean over {len(cells)} cells of networks with a last norm (contexts with several "
+            f"next tokens / with one / held out / tokens): simulated tied features {tied}; the best explanation "
+            f"without ties ({best}) {other} for contexts that were trained on."
+        )
+
+
+def _cell(run: Row) -> tuple[Any, Any, Any]:
+    return run["text"], run["network"], run["target"]
+
+
+def _network_loss(run: Row) -> float:
+    return float(np.mean([x["loss"] for x in run["unseen"]]))
+
+
+def _means(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {kind: float(np.mean([x for x in of if np.isfinite(x)] or [np.nan])) for kind, of in values.items()}
