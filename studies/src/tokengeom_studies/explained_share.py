@@ -8,6 +8,7 @@ is all that is reproducible; its square is the explained share.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
-from tokengeom_studies.common.torch_runs import DeviceText, Reached, first_below, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text
 
 FIRST_SEED = 500
 """Seed of the first replicate of a simulation; no network has it."""
@@ -95,7 +96,7 @@ class ExplainedShare(AbstractMeasuredStudy):
         "dim": 256,
         "learning_rate": 1e-3,
         "seeds": 5,
-        "seconds": 40,
+        "seconds": 120,
         "device": "cuda",
     }
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
@@ -188,11 +189,12 @@ class ExplainedShare(AbstractMeasuredStudy):
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """A training where it reached a loss gap: its geometry, its top tokens, and what it makes of held-out contexts."""
+    """A training where it reached a loss gap: its geometry, its top tokens, its logits if asked for, and its losses."""
 
     geometry: Geometry
     top: Any
     logits: Any
+    unseen: Mapping[str, Any]
     loss_gap: float
     step: int
 
@@ -211,35 +213,40 @@ class _Measurement:
             built = None
             if network == WITHOUT_NORM:
                 built = Network(NormedMLP("none"), self.text.stats, dim=self.recipe["dim"], seed=seed + 1)
-            for reached in self._reached(settings, built):
-                self.read.setdefault((network, reached.target), []).append(self._read(reached))
+            for target, read in self._reads(settings, built):
+                self.read.setdefault((network, target), []).append(read)
         for gap in self.recipe["gaps"]:
             runs = self.read.get((network, gap), [])
             if len(runs) < 2:
                 self.read.pop((network, gap), None)
                 continue
             pairs = [[a, b, agreement(runs[a].geometry, runs[b].geometry)] for a in range(len(runs)) for b in range(a)]
-            unseen = [self._unseen(run) for run in runs]
             facts = {"loss_gaps": [run.loss_gap for run in runs], "steps": [run.step for run in runs]}
-            self.rows.add(**self._key("run", network, gap), **facts, seeds=pairs, unseen=unseen)
+            self.rows.add(**self._key("run", network, gap), **facts, seeds=pairs, unseen=[run.unseen for run in runs])
 
     def _settings(self, model: str, seed: int) -> TrainingSettings:
         shared = {"optimizer": "adamw", "precision": "float32", "rate_schedule": "constant"}
         rate = self.recipe["learning_rate"]
         return TrainingSettings(model=model, dim=self.recipe["dim"], seed=seed, learning_rate=rate, **shared)
 
-    def _reached(self, settings: TrainingSettings, network: Network | None) -> Iterator[Reached]:
-        text = self.text
+    def _reads(
+        self, settings: TrainingSettings, network: Network | None, *, logits: bool = False
+    ) -> list[tuple[float, _Read]]:
+        """Each loss gap that a training reached, and what was read there."""
+        text, reads = self.text, []
         run = SteppedTraining(text.stats, settings, device=text.device, network=network, labels=text.labels)
-        return first_below(run, text, self.recipe["gaps"], seconds=self.recipe["seconds"])
-
-    def _read(self, reached: Reached) -> _Read:
-        L = reached.W @ reached.H
-        return _Read(self.text.geometry(reached.W, reached.H), L.argmax(0), L, reached.loss_gap, reached.step)
-
-    def _unseen(self, run: _Read) -> dict[str, Any]:
-        found = self.text.unseen(run.logits, {})
-        return {"loss": found["loss"], "right": found["right"]}
+        for reached in first_below(run, text, self.recipe["gaps"], seconds=self.recipe["seconds"]):
+            L = reached.W @ reached.H
+            found = text.unseen(L, {})
+            geometry, unseen = text.geometry(reached.W, reached.H), {"loss": found["loss"], "right": found["right"]}
+            read = _Read(geometry, L.argmax(0), L if logits else None, unseen, reached.loss_gap, reached.step)
+            reads.append((reached.target, read))
+        # The recorded steps of a network on a GPU hold its activations until it is collected.
+        del run
+        gc.collect()
+        if text.device != "cpu":
+            text.torch.cuda.empty_cache()
+        return reads
 
     def _key(self, kind: str, network: str, gap: float) -> dict[str, Any]:
         return {"kind": kind, "text": self.name, "network": network, "target": gap}
@@ -350,8 +357,8 @@ class _Measurement:
             options = {"ties": ties, "last_norm": norm, "head_start": start, "feature_start": start}
             network = Network(architecture_named("tied"), self.text.stats, dim=self.recipe["dim"], seed=seed, **options)
             self._silence_unknown(network)
-            for reached in self._reached(self._settings("tied", seed), network):
-                reads[reached.target].append(self._read(reached))
+            for target, read in self._reads(self._settings("tied", seed), network, logits=True):
+                reads[target].append(read)
         last = "" if norm else ", no last norm"
         name = f"{simulated(ties)}{last}" + ("" if start == 1.0 else f", start {start:g}")
         for gap, replicates in reads.items():
@@ -364,7 +371,7 @@ class _Measurement:
                     for seed, run in enumerate(runs)
                 }
                 unseen = self.text.unseen(mean, tops)
-                unseen["one"] = float(np.mean([self.text.unseen(one.logits, {})["loss"] for one in replicates]))
+                unseen["one"] = float(np.mean([one.unseen["loss"] for one in replicates]))
                 self._compare(name, gap, [one.geometry for one in replicates], unseen=unseen)
         return name
 
