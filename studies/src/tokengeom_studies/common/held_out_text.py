@@ -54,13 +54,9 @@ class HeldOutText:
         self._out = self.placed(out / out.sum())
 
     def placed(self, array: Any) -> Any:
-        """An array in float32 on the device."""
-        torch = self.torch
-        return (
-            array.float()
-            if torch.is_tensor(array)
-            else torch.tensor(np.asarray(array), dtype=torch.float32).to(self.device)
-        )
+        """An array or tensor in float32 on the device."""
+        given = array if self.torch.is_tensor(array) else self.torch.as_tensor(np.asarray(array))
+        return given.to(device=self.device, dtype=self.torch.float32)
 
     def loss_gap(self, W: Any, H: Any) -> float:
         """Loss on the contexts that are trained on, above its floor, in nats."""
