@@ -7,6 +7,7 @@ table, of `INDEX_STUDY`.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import sys
@@ -18,6 +19,7 @@ from tokengeom_studies.common.measured import AbstractMeasuredStudy
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "results"
 INDEX, INDEX_STUDY = ROOT / "docs" / "index.md", "at-the-loss-reached"
+CHECKSUMS = ROOT / "results" / "CHECKSUMS"
 PLACE = re.compile(r"<!-- table ([^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -56,10 +58,46 @@ def with_tables(page: str, findings: Findings) -> str:
     return PLACE.sub(filled, page)
 
 
+def rows_files() -> list[Path]:
+    """All files of kept rows."""
+    return sorted((ROOT / "results").glob("*/**/*.jsonl"))
+
+
+def fingerprint(path: Path, lines: int | None = None) -> str:
+    """Hash of the first lines of a file, or of all of them."""
+    return hashlib.sha256(b"".join(path.read_bytes().splitlines(keepends=True)[:lines])).hexdigest()
+
+
+def known_fingerprints() -> dict[str, tuple[int, str]]:
+    """File -> number of its lines and their hash, as `CHECKSUMS` has them."""
+    listed = [line.split() for line in CHECKSUMS.read_text(encoding="utf-8").splitlines()]
+    return {name: (int(lines), digest) for digest, lines, name in listed}
+
+
+def changed_rows() -> list[str]:
+    """Files whose known lines are not what they were: rows may be added, and never changed or removed."""
+    known = {ROOT / "results" / name: facts for name, facts in known_fingerprints().items()}
+    return [
+        path.name for path, (lines, digest) in known.items() if not path.is_file() or fingerprint(path, lines) != digest
+    ]
+
+
+def write_checksums() -> None:
+    """Add new rows to `CHECKSUMS`; refuse where a known one was changed."""
+    if changed := changed_rows():
+        raise SystemExit(
+            f"Rows were changed or removed in {', '.join(changed)}: withdraw a row, with a reason, instead."
+        )
+    listed = [(fingerprint(path), len(path.read_bytes().splitlines()), path) for path in rows_files()]
+    lines = [f"{digest} {count} {path.relative_to(ROOT / 'results')}\n" for digest, count, path in listed]
+    CHECKSUMS.write_text("".join(lines), encoding="utf-8")
+
+
 def main() -> None:
-    """Write every page and figure."""
+    """Write every page and figure, and the checksums of the rows."""
     from tokengeom.extending import save_static
 
+    write_checksums()
     for name in sys.argv[1:] or kept_studies():
         findings, page = kept_findings(name), PAGES / f"{name.replace('-', '_')}.md"
         page.write_text(with_tables(page.read_text(encoding="utf-8"), findings), encoding="utf-8")

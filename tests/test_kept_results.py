@@ -95,3 +95,26 @@ def test_the_table_of_the_first_page_is_that_of_the_rows() -> None:
     page = PAGES.INDEX.read_text(encoding="utf-8")
     assert page.count("<!-- table ") == 1
     assert PAGES.with_tables(page, kept_findings(PAGES.INDEX_STUDY)) == page
+
+
+def test_kept_rows_are_added_to_and_never_changed() -> None:
+    assert PAGES.changed_rows() == []
+    known = PAGES.known_fingerprints()
+    assert {str(path.relative_to(ROOT / "results")) for path in PAGES.rows_files()} == set(known)
+
+
+def test_a_changed_row_is_noticed_and_an_added_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tmp_path / "results/some/rows.jsonl"
+    rows.parent.mkdir(parents=True)
+    rows.write_text('{"a": 1}\n{"a": 2}\n')
+    monkeypatch.setattr(PAGES, "ROOT", tmp_path)
+    monkeypatch.setattr(PAGES, "CHECKSUMS", tmp_path / "results/CHECKSUMS")
+    (tmp_path / "results/CHECKSUMS").write_text(f"{PAGES.fingerprint(rows)} 2 some/rows.jsonl\n")
+    rows.write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\n')
+    assert PAGES.changed_rows() == []
+    PAGES.write_checksums()
+    assert PAGES.known_fingerprints()["some/rows.jsonl"][0] == 3
+    rows.write_text('{"a": 1}\n{"a": 2}\n')
+    assert PAGES.changed_rows() == ["rows.jsonl"]
+    with pytest.raises(SystemExit, match="withdraw"):
+        PAGES.write_checksums()

@@ -67,3 +67,14 @@ def test_runs_that_were_read_at_another_loss_fail_the_check() -> None:
     rows = [PREDICTION, *({**row(seed, "mlp"), "loss_gap": 0.05} for seed in range(5))]
     found = AtTheLossReached().judge(AtTheLossReached().recipe(), rows)
     assert not found.passed
+
+
+def test_agreement_is_corrected_for_seeds_and_for_the_noise_of_one_training_of_features() -> None:
+    rows = [row(seed, model, gamma2=0.72, another=0.81) for model in ("ufm", "mlp") for seed in range(5)]
+    for one in rows:
+        one["rivals"]["UFM"] = dict.fromkeys(("contexts", "tokens"), 0.729)
+    table = AtTheLossReached().judge(AtTheLossReached().recipe(), [PREDICTION, *rows]).tables["corrected"]
+    assert [float(x) for x in table["gamma_2"][0].split(" / ")] == pytest.approx([0.8, 0.8], abs=0.01)
+    # 0.729 / sqrt(0.81 * 0.81)
+    assert [float(x) for x in table["unconstrained features"][0].split(" / ")] == pytest.approx([0.9, 0.9], abs=0.01)
+    assert table["gamma_2 ahead of unconstrained features, contexts"] == ["0 of 1"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -109,3 +110,30 @@ def test_the_machine_is_described() -> None:
     found = machine()
     assert found["machine"]
     assert found["versions"]["numpy"] == np.__version__
+
+
+def test_a_withdrawn_row_stays_in_its_file_and_is_not_read(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "rows.jsonl")
+    rows.add(kind="run", value=1)
+    rows.add(kind="run", value=2)
+    rows.add(kind="withdrawn", line=1, reason="measured on another text")
+    read = read_rows([tmp_path / "rows.jsonl"])
+    assert [row["value"] for row in read] == [2]
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("note", [{"line": 1}, {"line": 9, "reason": "x"}, {"reason": "x"}])
+def test_a_row_is_not_withdrawn_without_its_line_and_a_reason(tmp_path: Path, note: dict[str, Any]) -> None:
+    rows = Rows(tmp_path / "rows.jsonl")
+    rows.add(kind="run", value=1)
+    rows.add(kind="withdrawn", **note)
+    with pytest.raises(InputError, match="line and a reason"):
+        read_rows([tmp_path / "rows.jsonl"])
+
+
+def test_rows_have_a_time_and_settings_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENGEOM_COMMIT", "abc")
+    rows = Rows(tmp_path / "rows.jsonl")
+    rows.add(kind="run")
+    assert datetime.fromisoformat(rows.rows[0]["time"]).utcoffset() == timedelta(0)
+    assert machine()["commit"] == "abc"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -33,6 +34,9 @@ NORM = "gamma2"
 """Norm of the prediction for AdamW, chosen before the runs."""
 MOST = 0.75
 """Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
+ITEMS = ("contexts", "tokens")
+LEAST = 0.05
+"""Agreement of two seeds below which there is nothing to explain."""
 NEAR = 0.05
 """Distance from the agreement between seeds that counts as equal to it."""
 
@@ -139,6 +143,7 @@ class AtTheLossReached(AbstractMeasuredStudy):
         ]
         tables = {
             "texts": _text_table(measured),
+            "corrected": corrected_table(networks, cells_of_features(measured)),
             "cells": _table(measured),
             "rivals": _rival_table(measured),
             "hypotheses": self.answers(answers),
@@ -217,6 +222,49 @@ def _table(cells: Sequence[Cell]) -> Table:
             for cell in cells
         ]
     )
+
+
+def cells_of_features(cells: Sequence[Cell]) -> dict[tuple[str, float], Cell]:
+    """Text and loss gap -> the cell of unconstrained features, which says how reliable one of their trainings is."""
+    return {(cell.text, cell.target): cell for cell in cells if cell.model == "ufm"}
+
+
+def corrected_table(networks: Sequence[Cell], features: Mapping[tuple[str, float], Cell]) -> Table:
+    """For each text, over its networks: agreement divided by the root of what seeds agree to, contexts / tokens.
+
+    Unconstrained features are one training, so their agreement is divided by the root of their own reliability too.
+    """
+
+    def mean(cells: Sequence[Cell], values: Callable[[Cell, str], float]) -> str:
+        both = [[values(cell, item) / np.sqrt(cell.ceiling(item)) for cell in cells] for item in ITEMS]
+        return " / ".join(f"{float(np.mean(of)):.3f}" for of in both)
+
+    def predicted(name: str, cell: Cell, item: str) -> float:
+        return float(np.mean(cell.agreement(name, item)))
+
+    def features_of(cell: Cell, item: str) -> float:
+        reliability = features[cell.text, cell.target].ceiling(item)
+        return float(np.mean(cell.rival("UFM", item)) / np.sqrt(reliability))
+
+    def others(cell: Cell, item: str) -> float:
+        names = [name for name in cell.runs[0]["rivals"] if name != "UFM"]
+        return max(float(np.mean(cell.rival(name, item))) for name in names)
+
+    rows = []
+    for text in dict.fromkeys(cell.text for cell in networks):
+        cells = [cell for cell in networks if cell.text == text and len(cell.runs) > 1]
+        # Where two seeds have nothing in common there is nothing to divide by.
+        trained = [c for c in cells if (text, c.target) in features and "UFM" in c.runs[0]["rivals"]]
+        known = [c for c in trained if min(c.ceiling(item) for item in ITEMS) > LEAST]
+        if known:
+            row: dict[str, object] = {"text": text, "cells": len(known)}
+            for label, name in (("gamma_2", "gamma2"), ("nuclear", "nuclear"), ("limit", "limit")):
+                row[label] = mean(known, partial(predicted, name))
+            row["unconstrained features"], row["best other rival"] = mean(known, features_of), mean(known, others)
+            ahead = sum(predicted(NORM, c, ITEMS[0]) > features_of(c, ITEMS[0]) for c in known)
+            row["gamma_2 ahead of unconstrained features, contexts"] = f"{ahead} of {len(known)}"
+            rows.append(row)
+    return table_of(rows) if rows else {"text": [], "cells": []}
 
 
 def _text_table(cells: Sequence[Cell]) -> Table:

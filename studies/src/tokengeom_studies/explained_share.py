@@ -9,8 +9,9 @@ is all that is reproducible; its square is the explained share.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -176,6 +177,7 @@ class ExplainedShare(AbstractMeasuredStudy):
         texts = table_of([{key: row[key] for key in row if key not in ("kind", "time")} for row in judged.texts])
         tables = {
             "hypotheses": self.answers(answers),
+            "overview": judged.overview(),
             "explanations": judged.table(),
             "networks": judged.networks(),
             "reproducible": judged.reproducible(),
@@ -225,7 +227,7 @@ class _Measurement:
             self.rows.add(**self._key("run", network, gap), **facts, seeds=pairs, unseen=[run.unseen for run in runs])
 
     def _settings(self, model: str, seed: int) -> TrainingSettings:
-        shared = {"optimizer": "adamw", "precision": "float32", "rate_schedule": "constant"}
+        shared: dict[str, Any] = {"optimizer": "adamw", "precision": "float32", "rate_schedule": "constant"}
         rate = self.recipe["learning_rate"]
         return TrainingSettings(model=model, dim=self.recipe["dim"], seed=seed, learning_rate=rate, **shared)
 
@@ -258,18 +260,12 @@ class _Measurement:
 
     def explanations(self) -> Iterator[str]:
         """Make each explanation while there is time, compare it with every network, and yield its name."""
-        makers = [self._at_loss, self._limit, self._rivals]
-        makers += [
-            lambda ties=ties, norm=norm, start=start: self._simulate(ties, norm, start)
-            for start in self.recipe["starts"]
-            for ties in self.recipe["ties"]
-            for norm in (True, False)
-        ]
-        makers += [
-            lambda ties=ties, norm=norm: self._tied(ties, norm)
-            for ties in self.recipe["certified"]
-            for norm in ("nuclear", "gamma2")
-        ]
+        makers: list[Callable[[], str]] = [self._at_loss, self._limit, self._rivals]
+        for start in self.recipe["starts"]:
+            for ties in self.recipe["ties"]:
+                makers += [partial(self._simulate, ties, norm, start) for norm in (True, False)]
+        for ties in self.recipe["certified"]:
+            makers += [partial(self._tied, ties, norm) for norm in ("nuclear", "gamma2")]
         for make in makers:
             if not self.rows.in_time:
                 return
@@ -293,7 +289,8 @@ class _Measurement:
         for gap in self.recipe["gaps"]:
             for norm, name in (("nuclear", "at the loss, nuclear"), ("gamma2", "at the loss, gamma_2")):
                 at = device.prediction(gap, norm)
-                self._compare(name, gap, [self._seen(at.W, at.H)], **at.facts())
+                facts: dict[str, Any] = at.facts()
+                self._compare(name, gap, [self._seen(at.W, at.H)], **facts)
         return "at the loss"
 
     def _limit(self) -> str:
@@ -343,8 +340,9 @@ class _Measurement:
             scored = [[agreement(geometry, run.geometry) for run in runs] for _, geometry, _ in made]
             best, parameters = {}, {}
             for kind in scored[0][0]:
-                k = max(range(len(made)), key=lambda k, kind=kind: float(np.mean([s[kind] for s in scored[k]])))
-                best[kind], parameters[kind] = [s[kind] for s in scored[k]], made[k][0]
+                means = [np.mean([one[kind] for one in candidate]) for candidate in scored]
+                k = int(np.argmax(means))
+                best[kind], parameters[kind] = [one[kind] for one in scored[k]], made[k][0]
             facts = {"unseen": min((x for _, _, x in made if x), key=lambda x: float(x["loss"]))} if losses else {}
             key = self._key("agreement", network, gap)
             self.rows.add(**key, explanation=name, replicates=1, agreement=best, chosen=parameters, **facts)
@@ -354,7 +352,7 @@ class _Measurement:
         reads: dict[float, list[_Read]] = {gap: [] for gap in self.recipe["gaps"]}
         for r in range(self.recipe["replicates"]):
             seed = FIRST_SEED + r
-            options = {"ties": ties, "last_norm": norm, "head_start": start, "feature_start": start}
+            options: dict[str, Any] = {"ties": ties, "last_norm": norm, "head_start": start, "feature_start": start}
             network = Network(architecture_named("tied"), self.text.stats, dim=self.recipe["dim"], seed=seed, **options)
             self._silence_unknown(network)
             for target, read in self._reads(self._settings("tied", seed), network, logits=True):

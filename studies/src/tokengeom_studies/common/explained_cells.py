@@ -19,7 +19,7 @@ import numpy as np
 
 from tokengeom.extending import Figure, HeatmapPanel
 from tokengeom_studies.base import Table, table_of
-from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL
+from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL, TOKENS
 from tokengeom_studies.common.measured import Answer, Interval, Row, chosen, decided_by_share
 
 WITHOUT_NORM = "mlp without last norm"
@@ -33,6 +33,31 @@ TARGETS = {SEVERAL: 0.95, ONE: 0.85, HELD_OUT: 0.85}
 SAME = 0.95
 """Corrected agreement from which on two networks are said to have one geometry."""
 KNESER_NEY = "Kneser-Ney"
+SHOWN: Mapping[str, Sequence[str]] = {
+    "simulated, kernel, start 0.3": [f"simulated, {KERNEL}, start 0.3"],
+    "simulated, kernel": [f"simulated, {KERNEL}"],
+    "simulated, positions+pairs+self": [f"simulated, {MAIN}"],
+    "tied, gamma_2 at the loss": [f"tied, gamma_2, {MAIN}"],
+    "tied, nuclear at the loss": [f"tied, nuclear, {MAIN}"],
+    "Kneser-Ney": [KNESER_NEY],
+    "simulated without ties": [f"simulated, {FREE}"],
+    "gamma_2 at the loss": ["at the loss, gamma_2"],
+    "nuclear at the loss": ["at the loss, nuclear"],
+    "log-counts": ["log-counts"],
+    "PMI": ["PMI"],
+    "cosines of supports": ["cos S~"],
+    "limit of training": ["in the limit"],
+}
+"""Explanations in the figure -> their names in the rows."""
+TIED_SHOWN = 6
+"""How many of them, from the first, know which tokens contexts share."""
+MAIN_SHOWN = "simulated, positions+pairs+self"
+TITLES = {
+    SEVERAL: "Contexts with several next tokens",
+    ONE: "Contexts with one next token",
+    HELD_OUT: "Contexts held out of training",
+    TOKENS: "Tokens",
+}
 LEAST_REPRODUCIBLE = 0.05
 """Agreement of two seeds below which there is nothing to explain."""
 
@@ -217,55 +242,70 @@ class ExplainedCells:
                 rows.append({**where, "prediction by": name, "loss": loss, "right": found["right"], "same top": top})
         return table_of(rows)
 
+    def overview(self) -> Table:
+        """Corrected agreement of the explanations in `SHOWN`, mean over texts and networks with a last norm."""
+        rows = []
+        for label, names in self._shown.items():
+            values = {kind: [self._shown_mean(run, names, kind) for run in self._cells] for kind in ITEMS}
+            rows.append({"explanation": label, **_means(values)})
+        return table_of(rows)
+
+    @property
+    def _cells(self) -> list[Row]:
+        """Cells of networks with a last norm."""
+        return [run for run in self.runs if run["network"] != WITHOUT_NORM]
+
+    @property
+    def _shown(self) -> Mapping[str, Sequence[str]]:
+        others = [f"network {name}" for name in dict.fromkeys(run["network"] for run in self._cells)]
+        return {"another kind of network": others, **SHOWN}
+
+    def _shown_mean(self, run: Row, names: Sequence[str], kind: str) -> float:
+        values = [self._mean(run, name, kind) for name in names]
+        return float(np.mean([x for x in values if np.isfinite(x)] or [np.nan]))
+
     def figure(self) -> Figure:
-        """Explained share by explanation, one panel per kind of item, one column per text."""
-        table = self.table()
-        texts = list(dict.fromkeys(zip(table["text"], table["loss gap"], strict=True)))
-        names = [name for name in dict.fromkeys(table["explanation"]) if not name.startswith("network ")]
-        found: Mapping[tuple[Any, ...], int] = {
-            key: i for i, key in enumerate(zip(table["text"], table["loss gap"], table["explanation"], strict=True))
+        """Explained share by explanation, one panel per kind of item, one column per text and loss gap."""
+        texts = list(dict.fromkeys((run["text"], run["target"]) for run in self._cells))
+
+        def share(text: str, gap: float, names: Sequence[str], kind: str) -> float:
+            cells = chosen(self._cells, text=text, target=gap)
+            known = [x for x in (self._shown_mean(run, names, kind) for run in cells) if np.isfinite(x)]
+            return max(float(np.mean(known)), 0.0) ** 2 if known else np.nan
+
+        shares = {
+            kind: np.array([[share(*text, names, kind) for text in texts] for names in self._shown.values()])
+            for kind in ITEMS
         }
-
-        def shares(kind: str) -> Any:
-            values = np.full((len(names), len(texts)), np.nan)
-            for i, name in enumerate(names):
-                for j, text in enumerate(texts):
-                    if (*text, name) in found:
-                        values[i, j] = max(table[kind][found[(*text, name)]], 0.0) ** 2
-            return values
-
-        columns = [f"{text}, {gap:g} nats" for text, gap in texts]
+        columns = [f"{text.split('_')[0]}, {gap:g}" for text, gap in texts]
         panels = [
             HeatmapPanel(
-                kind if kind == ITEMS[-1] else f"contexts: {kind}", shares(kind), "text", "explanation", columns, names,
-                [], [], 0.0, 1.0, "explained share",
+                TITLES[kind], shares[kind], "text, loss gap in nats", "explanation", columns, list(self._shown),
+                [], [1, 1 + TIED_SHOWN], 0.0, 1.0, "explained share",
             )
             for kind in ITEMS
         ]  # fmt: skip
         caption = (
-            "Share of the reproducible geometry that each explanation has, mean over the networks with a last norm: of "
-            "contexts with several next tokens, with one, of those held out of training, and of tokens. An empty cell "
-            "was not measured, or the explanation says nothing about such contexts."
+            "Share of the reproducible geometry that each explanation has, mean over the networks with a last norm. "
+            "Explanations between the lines know which tokens contexts share, those below do not. Grey: not measured, "
+            "or the explanation says nothing about such contexts."
         )
         return Figure("overview", "What share is explained", caption, panels, columns=2)
 
     def sentence(self) -> str:
-        """The chosen simulation beside the best explanation without ties, over all cells with a last norm."""
-        cells = [run for run in self.runs if run["network"] != WITHOUT_NORM]
+        """The chosen simulation beside the best explanation without ties and other networks."""
+        table = self.overview()
+        of = dict(zip(table["explanation"], zip(*(table[kind] for kind in ITEMS), strict=True), strict=True))
+        untied = max(list(SHOWN)[TIED_SHOWN:], key=lambda name: np.nan_to_num(of[name][0], nan=-1.0))
 
-        def over(name: str, kind: str) -> float:
-            values = [self._mean(run, name, kind) for run in cells]
-            return float(np.mean([x for x in values if np.isfinite(x)] or [0.0]))
+        def numbers(name: str) -> str:
+            return "/".join("-" if np.isnan(x) else f"{x:.2f}" for x in of[name])
 
-        names = dict.fromkeys(name for run in cells for name in self.explanations(run))
-        untied = [x for x in names if not is_tied(x) and not x.startswith("network ")]
-        best = max(untied, key=lambda name: over(name, SEVERAL))
-        tied = "/".join(f"{over(simulated(MAIN), kind):.2f}" for kind in ITEMS)
-        other = "/".join(f"{over(best, kind):.2f}" for kind in (SEVERAL, ONE))
         return (
-            f"Corrected agreement, mean over {len(cells)} cells of networks with a last norm (contexts with several "
-            f"next tokens / with one / held out / tokens): simulated tied features {tied}; the best explanation "
-            f"without ties ({best}) {other} for contexts that were trained on."
+            f"Corrected agreement, mean over {len(self._cells)} cells of networks with a last norm (contexts with "
+            f"several next tokens / with one / held out / tokens): simulated tied features {numbers(MAIN_SHOWN)}; the "
+            f"best explanation that knows nothing of shared tokens ({untied}) {numbers(untied)}; another kind of "
+            f"network {numbers('another kind of network')}."
         )
 
 
