@@ -25,7 +25,7 @@ def table() -> Rivals:
     stats = NextTokenStatistics.from_counts(grouped_counts(8, 9, 2, 3, seed=0))
     run = (rng.normal(size=(stats.V, 4)), rng.normal(size=(4, stats.m)))
     chosen = ("proxy", "pmi", "simplex_frame", "maximum_margin")
-    return rivals(stats, run, held_out=0.0, permutations=20, explanations=chosen)
+    return rivals(stats, run, permutations=20, explanations=chosen)
 
 
 def test_every_row_is_loaded_as_it_was_saved(table: Rivals, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ factors ``M = U Sigma V^T``, ``W = U Sigma^{1/2}`` (V x r), ``H = Sigma^{1/2} V^
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -21,7 +20,6 @@ import numpy as np
 
 from tokengeom.comparison.agreement import (
     Agreement,
-    AssessedNumbers,
     ItemKind,
     Name,
     assess,
@@ -29,7 +27,6 @@ from tokengeom.comparison.agreement import (
 from tokengeom.comparison.comparison import Comparison, unexplained_items
 from tokengeom.comparison.explained import Chooser, Explained, RivalRow, rival_rows
 from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
-from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
     CompareSettings,
@@ -74,7 +71,6 @@ from tokengeom.comparison.target import (
     untied_beside,
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, judge
-from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import check_tolerance, make, takes
@@ -295,7 +291,9 @@ def pair_numbers(
             floors,
             inputs.strata if items == "tokens" else None,
         )
-        assessed = assess_run(inputs, numbers, partial(inputs.vectors, items=items), settings)
+        start = inputs.start if settings.permutations else None
+        untrained = None if start is None else numbers.of_other_run(inputs.vectors(start, items))
+        assessed = assess(numbers, settings.permutations, settings.seed, untrained)
         # All explanations together have cosines, and no vectors.
         agreements |= {
             (key, number): agreement
@@ -319,22 +317,6 @@ def _numbers_by_frequency(
         more, further_rows = pair_numbers(part, explained, judged, settings, tuple(explained), (items,))
         numbers, rows = numbers | more, rows + further_rows
     return numbers, rows, said
-
-
-def assess_run(
-    inputs: Inputs,
-    numbers: SimilarityNumbers | FoldedNumbers,
-    vectors_of: Callable[[Factors], Float],
-    settings: CompareSettings,
-) -> AssessedNumbers:
-    """Numbers of the runs with intervals, floors, and what is reproducible.
-
-    ``vectors_of``
-        The same items of other factors.
-    """
-    start = inputs.start if settings.permutations else None
-    untrained = None if start is None else numbers.of_other_run(vectors_of(start))
-    return assess(numbers, settings.permutations, settings.seed, untrained)
 
 
 def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:
