@@ -47,7 +47,6 @@ from tokengeom.comparison.inputs import (
 )
 from tokengeom.comparison.linear_numbers import compare_decoder
 from tokengeom.comparison.logit_numbers import FiniteLogits, LogitNumbers, disagreement
-from tokengeom.comparison.model_states import on_shared_tokens
 from tokengeom.comparison.similarity import CollapseNumbers, directed_in_all
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import (
@@ -97,14 +96,13 @@ NAMED_TOKENS = 4
 
 @takes(CompareSettings)
 def compare(
-    prediction: Prediction | NextTokenStatistics | str | Path,
+    prediction: Prediction | str | Path,
     run: Observed | AbstractLanguageModel | str | Path | Sequence[Observed | AbstractLanguageModel | str | Path],
     *,
     tokenizer: object = None,
     stats: NextTokenStatistics | str | Path | None = None,
     at: LossPrediction | Sequence[LossPrediction] | None = None,
     loss_gap: float | None = None,
-    shared_tokens: NextTokenStatistics | str | Path | None = None,
     proven_within: float = LARGEST_GAP,
     progress: AbstractProgress | None = None,
     **settings: Unpack[CompareKeywords],
@@ -132,36 +130,23 @@ def compare(
         Predictions at the run's loss that were made before, instead of making them.
     loss_gap
         ``CE - H`` of the run in nats, where its logits are more than ``W H (+ bias)``.
-    shared_tokens
-        Statistics of the text that the run was trained on, where that is another text: pass the statistics of this one
-        in place of the prediction. It is predicted and compared on the tokens and contexts that both texts have.
     proven_within
         Relative gap of its norm up to which a prediction at the loss is used.
     """
     chosen = make(CompareSettings, settings, "compare")
     check_tolerance(proven_within)
     shown = progress or SilentProgress()
-    expected: Prediction
-    if shared_tokens is None:
-        expected = prediction_of(prediction)
-        behind = statistics_behind(expected) if stats is None else statistics_of(stats, "compare")
-        if stats is not None and behind is not None:
-            require_same_statistics("prediction", hash_of(expected), "statistics", behind.hash)
-            if isinstance(expected, FeaturePrediction | ProxyPrediction | Simulation | TiedPrediction):
-                expected = carry_hash(replace(expected, stats=behind), expected)
-        runs = runs_of(run, behind, tokenizer, shown)
-    else:
-        mine, theirs = (statistics_of(given, "compare") for given in (prediction, shared_tokens))
-        runs = runs_of(run, theirs, tokenizer, shown)
-        for observed in runs:
-            require_same_statistics("statistics of the runs", theirs.hash, "run", hash_of(observed))
-        expected, runs = on_shared_tokens(mine, runs, theirs, shown)
+    expected = prediction_of(prediction)
+    behind = statistics_behind(expected) if stats is None else statistics_of(stats, "compare")
+    if stats is not None and behind is not None:
+        require_same_statistics("prediction", hash_of(expected), "statistics", behind.hash)
+        if isinstance(expected, FeaturePrediction | ProxyPrediction | Simulation | TiedPrediction):
+            expected = carry_hash(replace(expected, stats=behind), expected)
+    runs = runs_of(run, behind, tokenizer, shown)
     given = loss_predictions(at)
-    origin = None
-    if shared_tokens is None:
-        named = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
-        named |= {"proven_within": proven_within}
-        origin = MadeFrom.of(expected, runs, given, getattr(expected, "stats", None), named)
+    named = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
+    named |= {"proven_within": proven_within}
+    origin = MadeFrom.of(expected, runs, given, getattr(expected, "stats", None), named)
     if isinstance(expected, LinearPrediction):
         for observed in runs:
             require_same_statistics("prediction", hash_of(expected), "run", hash_of(observed), OTHER_TEXT)

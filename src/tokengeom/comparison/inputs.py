@@ -40,9 +40,8 @@ from tokengeom.training.simulation import Simulation
 
 PANEL = "Floors and prediction at the loss"
 OTHER_TEXT = (
-    " To compare two texts on what they share, pass the statistics of both: compare(stats, run, "
-    "shared_tokens=stats_of_run), or tokengeom compare STATS RUN --shared-tokens STATS_OF_RUN. To compare regardless, "
-    "pass the pair (run.W, run.H)."
+    " To compare the geometries of two texts on what they share, call compare_texts(stats, stats_of_run), or tokengeom "
+    "compare-texts. To compare regardless, pass the pair (run.W, run.H)."
 )
 SMALLEST_STRATUM = 5
 """Tokens within which permutations exchange predictions, at least."""
