@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -41,7 +41,6 @@ from tokengeom.comparison.target import (
     AT_LOSS,
     LIMIT,
     PROXY,
-    ExplanationInfo,
     loss_predictions,
     norms_at_loss,
     optimizer_of,
@@ -64,9 +63,8 @@ if TYPE_CHECKING:
 
 FEWEST_CONTEXTS = 3
 
-Predicted = dict[str, tuple[ExplanationInfo, AbstractFit]]
-"""Name of a prediction -> what it is, and its fit."""
-About = TypeVar("About", ExplanationInfo, Explained)
+Fitted = tuple[Explained | None, AbstractFit]
+"""An explanation of the judged contexts and the tokens that occur, where these are known, and its fit."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ def rivals(
     with blas_threads_for(stats.V, stats.m):
         inputs = _on_partial_supports(gather(runs, limit, given, loss_gap, stats))
         known, notes = _fit_inputs(inputs, chosen)
-        table = _Table(inputs, on_seen_tokens(stats, inputs.seen), stats, known, chosen).compare(shown)
+        table = _compared(inputs, stats, known, chosen, shown)
     named = {name: getattr(chosen, name) for name in ("at_loss", "tolerance")}
     named |= {"loss_gap": loss_gap, "explanations": [kind.__module__.rpartition(".")[2] for kind in chosen.classes]}
     return replace(
@@ -196,122 +194,101 @@ def _fit_inputs(inputs: Inputs, settings: RivalSettings) -> tuple[FitInputs, lis
     if not norms:
         return known, [missing + too_large(P)]
     assert inputs.gap is not None, "all probabilities are known"
-    largest = _uniform_gap(inputs.stats)
+    largest = float(np.log(inputs.stats.V)) - inputs.stats.entropy
     if not 0.0 < inputs.gap < largest:
         outside = f"the run's loss gap of {inputs.gap:.3g} nats is not between 0 and that of a uniform guess, "
         return known, [f"{missing}{outside}{largest:.3g}."]
     return replace(known, loss_gap=inputs.gap, norms=norms), []
 
 
-def _uniform_gap(stats: NextTokenStatistics) -> float:
-    """Loss gap of a uniform guess in nats."""
-    return float(np.log(stats.V)) - stats.entropy
+def _compared(
+    inputs: Inputs, stats: NextTokenStatistics, known: FitInputs, settings: RivalSettings, progress: AbstractProgress
+) -> Rivals:
+    """Fit every explanation, and compare."""
+    classes, seen = settings.classes, on_seen_tokens(stats, inputs.seen)
 
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """What the rows are made from.
-
-    ``stats``
-        Statistics with the tokens that occur; ``whole`` are those with the whole vocabulary.
-    """
-
-    inputs: Inputs
-    stats: NextTokenStatistics
-    whole: NextTokenStatistics
-    known: FitInputs
-    settings: RivalSettings
-
-    def compare(self, progress: AbstractProgress) -> Rivals:
-        """Fit every explanation, and compare."""
-        stats, settings, classes = self.stats, self.settings, self.settings.classes
-        with progress.stage("Fitting explanations", len(classes)) as stage:
-            # The predictions come first: they decide which contexts are judged.
-            fitted, missing = self._fit([kind for kind in classes if kind.ours], stage, self._predicted)
-            reference, inputs = self._reference(fitted)
-            chooser = Chooser.of(inputs)
-            others, absent = self._fit(
-                [kind for kind in classes if not kind.ours],
-                stage,
-                lambda kind: chooser.explain(kind, stats, self.known),
-            )
-            if not fitted and not others:
-                raise ProblemError(
-                    f"At least one explanation is needed; explanations={settings.explanations!r} leaves none here. "
-                    f"{' '.join([*missing, *absent])} Choose among {', '.join(member_names(EXPLANATIONS))}."
-                )
-            if reference is None and self.known.proxy_only and PROXY.info.name in others:
-                reference = PROXY.info.name
-            explained = {
-                kind.name: _on_judged(inputs, *fitted[kind.name]) if kind.ours else others[kind.name][0]
-                for kind in classes
-                if kind.name in fitted or kind.name in others
-            }
-            _, rows = pair_numbers(inputs, explained, reference, settings)
-        fits = {name: fit for name, (_, fit) in [*fitted.items(), *others.items()]}
-        notes = [*inputs.limitations, *missing, *absent, *_fit_limitations(fits)]
-        notes += sampling_limitations(self.whole.V, inputs.kept, inputs.seen)
-        return Rivals(
-            rows=tuple(rows),
-            limitations=tuple(notes),
-            held_out=0,
-            permutations=settings.permutations,
-            seed=settings.seed,
-            prediction=reference,
-            runs=len(inputs.runs),
-            loss_gap=self.known.loss_gap,
-        )
-
-    def _fit(
-        self,
-        classes: Sequence[type[AbstractRival]],
-        stage: AbstractStage,
-        fit: Callable[[type[AbstractRival]], tuple[About, AbstractFit] | None],
-    ) -> tuple[dict[str, tuple[About, AbstractFit]], list[str]]:
-        """Explanations fitted to all contexts, and why some are not."""
-        fitted: dict[str, tuple[About, AbstractFit]] = {}
-        notes, absent = [], []
-        for kind in classes:
-            try:
-                best = fit(kind)
-            except (ProblemError, ResourceError) as problem:
-                if kind.quick:
-                    raise
-                notes.append(f"{kind.name} was left out. {problem}")
-            else:
-                if best is not None:
-                    fitted[kind.name] = best
-                elif not kind.quick and self.known.proxy_only:
-                    absent.append(kind.name)
-            stage.advance(1, kind.name)
-        if absent:
-            notes.append(f"Left out: {', '.join(absent)}. The given prediction is of the proxy alone.")
-        return fitted, notes
-
-    def _predicted(self, kind: type[AbstractRival]) -> tuple[ExplanationInfo, AbstractFit] | None:
+    def predicted(kind: type[AbstractRival]) -> Fitted | None:
         """A prediction, which is made for the whole vocabulary and has no free parameter."""
-        fit = best_for_contexts(try_candidates(kind, self.whole, self.known, lambda _: ()))
-        return None if fit is None else (information(kind), fit)
+        fit = best_for_contexts(try_candidates(kind, stats, known, lambda _: ()))
+        return None if fit is None else (None, fit)
 
-    def _reference(self, fitted: Predicted) -> tuple[str | None, Inputs]:
-        """Name of the prediction, and the contexts that are judged.
+    with progress.stage("Fitting explanations", len(classes)) as stage:
+        # The predictions come first: they decide which contexts are judged.
+        fitted, notes = _fit([kind for kind in classes if kind.ours], known, stage, predicted)
+        reference, inputs = _reference(inputs, {name: fit for name, (_, fit) in fitted.items()})
+        chooser = Chooser.of(inputs)
+        others, more = _fit(
+            [kind for kind in classes if not kind.ours], known, stage, lambda kind: chooser.explain(kind, seen, known)
+        )
+        fitted, notes = fitted | others, notes + more
+        if not fitted:
+            raise ProblemError(
+                f"At least one explanation is needed; explanations={settings.explanations!r} leaves none here. "
+                f"{' '.join(notes)} Choose among {', '.join(member_names(EXPLANATIONS))}."
+            )
+        if reference is None and known.proxy_only and PROXY.info.name in others:
+            reference = PROXY.info.name
+        explained = {kind.name: _explained(kind, inputs, *fitted[kind.name]) for kind in classes if kind.name in fitted}
+        _, rows = pair_numbers(inputs, explained, reference, settings)
+    notes = [*inputs.limitations, *notes, *_fit_limitations({name: fit for name, (_, fit) in fitted.items()})]
+    return Rivals(
+        rows=tuple(rows),
+        limitations=(*notes, *sampling_limitations(stats.V, inputs.kept, inputs.seen)),
+        held_out=0,
+        permutations=settings.permutations,
+        seed=settings.seed,
+        prediction=reference,
+        runs=len(inputs.runs),
+        loss_gap=known.loss_gap,
+    )
 
-        It is the one at the loss in the norm of the optimizer, or that was chosen on half of the supports; else the one
-        in the limit.
-        """
-        at = {norm: target.info.name for norm, target in AT_LOSS.items() if target.info.name in fitted}
-        everything = np.arange(self.whole.m, dtype=np.int64)
-        contexts = {norm: fitted[name][1].contexts(everything) for norm, name in at.items()}
-        norm, inputs = judged_inputs(self.inputs, contexts)
-        if norm is not None:
-            return at[norm], inputs
-        return LIMIT.info.name if LIMIT.info.name in fitted else None, inputs
+
+def _fit(
+    classes: Sequence[type[AbstractRival]],
+    known: FitInputs,
+    stage: AbstractStage,
+    fit: Callable[[type[AbstractRival]], Fitted | None],
+) -> tuple[dict[str, Fitted], list[str]]:
+    """Explanations that were fitted, and why some were not."""
+    fitted: dict[str, Fitted] = {}
+    notes, absent = [], []
+    for kind in classes:
+        try:
+            best = fit(kind)
+        except (ProblemError, ResourceError) as problem:
+            if kind.quick:
+                raise
+            notes.append(f"{kind.name} was left out. {problem}")
+        else:
+            if best is not None:
+                fitted[kind.name] = best
+            elif not kind.quick and known.proxy_only:
+                absent.append(kind.name)
+        stage.advance(1, kind.name)
+    if absent:
+        notes.append(f"Left out: {', '.join(absent)}. The given prediction is of the proxy alone.")
+    return fitted, notes
 
 
-def _on_judged(inputs: Inputs, about: ExplanationInfo, fit: AbstractFit) -> Explained:
-    """A prediction on the contexts that are judged and the tokens that occur."""
-    assert isinstance(fit, FactorFit)
-    return Explained.by_factors(about, fit.factors, inputs)
+def _explained(kind: type[AbstractRival], inputs: Inputs, explained: Explained | None, fit: AbstractFit) -> Explained:
+    if explained is not None:
+        return explained
+    assert isinstance(fit, FactorFit), "predictions have factors"
+    return Explained.by_factors(information(kind), fit.factors, inputs)
+
+
+def _reference(inputs: Inputs, predictions: Mapping[str, AbstractFit]) -> tuple[str | None, Inputs]:
+    """Name of the prediction, and the contexts that are judged.
+
+    It is the one at the loss in the norm of the optimizer, or that was chosen on half of the supports; else the one in
+    the limit.
+    """
+    at = {norm: target.info.name for norm, target in AT_LOSS.items() if target.info.name in predictions}
+    everything = np.arange(inputs.size[1], dtype=np.int64)
+    norm, inputs = judged_inputs(inputs, {norm: predictions[name].contexts(everything) for norm, name in at.items()})
+    if norm is not None:
+        return at[norm], inputs
+    return LIMIT.info.name if LIMIT.info.name in predictions else None, inputs
 
 
 def _fit_limitations(fits: Mapping[str, AbstractFit]) -> list[str]:
