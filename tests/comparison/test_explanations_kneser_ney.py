@@ -11,7 +11,6 @@ from geometry_cases import explained_contexts, explained_counts, kneser_ney
 from tokengeom.comparison.explained import CrossFit, try_candidates
 from tokengeom.comparison.explanations.base import AbstractFit, ContextStatistics, FitInputs
 from tokengeom.comparison.explanations.kneser_ney import KneserNey
-from tokengeom.comparison.inputs import support_labels
 from tokengeom.comparison.similarity_numbers import full_cosines
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
@@ -95,7 +94,7 @@ def test_a_token_that_never_occurs_has_a_finite_logit() -> None:
 def test_it_is_left_out_where_counts_or_tokens_are_not_known() -> None:
     counts, contexts = explained_counts(), explained_contexts()
     stats = NextTokenStatistics.from_counts(counts, contexts)
-    H, groups = KneserNey(0.3, 0.5).fit(stats).contexts(np.arange(24)), support_labels(stats)
+    H, groups = KneserNey(0.3, 0.5).fit(stats).contexts(np.arange(24)), np.asarray(stats.groups.label, dtype=np.int64)
     pairs, X = CrossFit.of(groups, by_unit=True), full_cosines(H)
 
     def score(fit: AbstractFit) -> list[float]:
