@@ -17,7 +17,7 @@ MATHEMATICS = {"problems", "solvers", "theory"}
 """Packages that a reader of another verb takes as given: their verb is `predict`."""
 FAMILIES = ("comparison/explanations/", "models/networks/", "page/sections/", "page/templates/", "training/optimizers/")
 """Folders of members of one kind: a reader opens one of them, and their base, to know what the others are like."""
-LIMITS = {"count": 24, "predict": 24, "train": 24, "compare": 20, "rivals": 24, "report": 75}
+LIMITS = {"count": 24, "predict": 24, "train": 24, "compare": 20, "rivals": 20, "report": 75}
 """Verb -> the most files that run, outside the mathematics except for `predict`."""
 
 

@@ -159,7 +159,6 @@ class CompareKeywords(TypedDict, total=False):
 class RivalKeywords(CompareKeywords, total=False):
     """Of `tokengeom.rivals`."""
 
-    held_out: float
     explanations: tuple[str, ...] | str | None
 
 

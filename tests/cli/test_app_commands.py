@@ -25,7 +25,7 @@ WORKING = {
     "place": ["tied", "b d"],
     "predict": ["stats"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3"],
-    "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0"],
+    "rivals": ["stats", "run", "--permutations", "0"],
     "simulate": ["read", "--loss-gap", "0.5", "--replicates", "2", "--steps", "5"],
     "stories": ["stories.txt", "--words", "50"],
     "study": ["linear-2d", "--set", "steps=50", "--no-save"],

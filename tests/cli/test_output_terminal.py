@@ -65,7 +65,7 @@ LINES = {
     "place": ["tied", f"b{EVIL}"],
     "predict": ["stats", "--out", f"out{EVIL}"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3", "--out", f"out{EVIL}.html"],
-    "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0", "--out", f"out{EVIL}"],
+    "rivals": ["stats", "run", "--permutations", "0", "--out", f"out{EVIL}"],
     "simulate": ["read", "--loss-gap", "0.5", "--replicates", "1", "--steps", "5", "--out", f"out{EVIL}"],
     "stories": [f"out{EVIL}.txt", "--words", "50"],
     "study": [f"no-study{EVIL}"],

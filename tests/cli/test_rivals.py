@@ -28,14 +28,14 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_is_printed_as_json_saved_and_drawn(work: Path) -> None:
-    few = ["--held-out", 0.5, "--permutations", 20]
+    few = ["--permutations", 20]
     done = run_here(
         "rivals", work / "stats", work / "run0", work / "run1", *few,
         "--figure", work / "rivals.png", "--out", work / "table", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     data = json.loads(done.out)
-    assert set(data["best"]) == {"contexts", "supports", "tokens", "held-out contexts"}
+    assert set(data["best"]) == {"contexts", "supports", "tokens"}
     assert set(data["rivals"]) == {kind.name for kind in explanation_classes()} - {"tied"}, (
         "the run does not read tokens"
     )
@@ -49,10 +49,7 @@ def test_the_table_is_printed_as_json_saved_and_drawn(work: Path) -> None:
 
 
 def test_unusable_options_are_refused(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = say(capsys, "rivals", work / "stats", work / "run0", "--held-out", 0.9)
-    assert wrong.code == 2
-    assert "at most 0.5" in wrong.err
-    unknown = say(capsys, "rivals", work / "stats", work / "run0", "--held-out", 0, "--figure", work / "rivals.bmp")
+    unknown = say(capsys, "rivals", work / "stats", work / "run0", "--figure", work / "rivals.bmp")
     assert unknown.code == 2
     assert "--figure must end in" in unknown.err
     assert unknown.out == "", "a picture that cannot be is refused before the work, not after"
@@ -77,8 +74,7 @@ def test_a_run_or_a_model_is_needed_and_not_both(
 
 def test_chosen_explanations_as_text(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = ["--explanations", "proxy", "--explanations", "support_cosines"]
-    done = say(capsys, "rivals", work / "stats", work / "run0", "--held-out", 0, "--permutations", 20, *chosen)
+    done = say(capsys, "rivals", work / "stats", work / "run0", "--permutations", 20, *chosen)
     assert done.code == 0, done.err
     assert "fits best" in done.out
-    assert "Held out" not in done.out
     assert "PMI" not in done.out

@@ -102,7 +102,7 @@ def test_it_is_saved_and_computed_again(additive: AdditiveModel, tmp_path: Path)
     assert again.target is TIED
     checked = tg.verify(tmp_path / "comparison")
     assert checked.ok, checked.failed
-    assert "computed again, the sentences on ties are the same" in checked.checked
+    assert "computed again, the sentences on norm and ties are the same" in checked.checked
     forged = tuple(replace(row, items="tokens") if row.items == "rare contexts" else row for row in again.rows)
     replace(again, rows=forged).save(tmp_path / "forged")
     assert not tg.verify(tmp_path / "forged").ok

@@ -11,8 +11,6 @@ from geometry_cases import explained_contexts, explained_counts, kneser_ney
 from tokengeom.comparison.explained import CrossFit, try_candidates
 from tokengeom.comparison.explanations.base import AbstractFit, ContextStatistics, FitInputs
 from tokengeom.comparison.explanations.kneser_ney import KneserNey
-from tokengeom.comparison.held_out import leave_out
-from tokengeom.comparison.inputs import support_labels
 from tokengeom.comparison.similarity_numbers import full_cosines
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
@@ -70,11 +68,11 @@ def test_new_contexts_have_their_own_counts_and_the_suffixes_of_the_fit() -> Non
     counts, contexts = explained_counts(), explained_contexts()
     contexts[23, 2] = 7  # a last token that no other context has
     held_out = np.array([0, 12, 5, 23])  # the first two have the same suffix, which no other context has
-    fold = leave_out(NextTokenStatistics.from_counts(counts, contexts), held_out)
-    assert fold.columns.tolist() == held_out.tolist()
-    placed = KneserNey(0.3, 1.0).fit(fold.kept).place(fold.contexts)
-    expected = kneser_ney(counts[fold.kept_tokens], contexts, 0.3, fold.kept_columns)[:, held_out]
-    np.testing.assert_allclose(softmax(placed, axis=0), expected, rtol=1e-12)
+    kept = np.setdiff1d(np.arange(24), held_out)
+    part, whole = (NextTokenStatistics.from_counts(counts[:, some], contexts[some]) for some in (kept, np.arange(24)))
+    rule = KneserNey(0.3, 1.0).rule(part)
+    found = rule(ContextStatistics.of(whole).select(held_out)).toarray()
+    np.testing.assert_allclose(softmax(found, axis=0), kneser_ney(counts, contexts, 0.3, kept)[:, held_out], rtol=1e-12)
 
 
 def test_names_of_tokens_and_order_of_contexts_do_not_matter() -> None:
@@ -96,7 +94,7 @@ def test_a_token_that_never_occurs_has_a_finite_logit() -> None:
 def test_it_is_left_out_where_counts_or_tokens_are_not_known() -> None:
     counts, contexts = explained_counts(), explained_contexts()
     stats = NextTokenStatistics.from_counts(counts, contexts)
-    H, groups = KneserNey(0.3, 0.5).fit(stats).contexts(np.arange(24)), support_labels(stats)
+    H, groups = KneserNey(0.3, 0.5).fit(stats).contexts(np.arange(24)), np.asarray(stats.groups.label, dtype=np.int64)
     pairs, X = CrossFit.of(groups, by_unit=True), full_cosines(H)
 
     def score(fit: AbstractFit) -> list[float]:

@@ -27,7 +27,7 @@ def ends_of(verb: str, stats: NextTokenStatistics, run: object) -> dict[str, Agr
     if verb == "compare":
         numbers = compare(predict(stats), run, permutations=20, at_loss=False)  # type: ignore[arg-type]
         return {"contexts": numbers.context_agreement, "tokens": numbers.token_agreement}
-    table = rivals(stats, run, permutations=20, at_loss=False, held_out=0)  # type: ignore[arg-type]
+    table = rivals(stats, run, permutations=20, at_loss=False)  # type: ignore[arg-type]
     return {
         items: next(row.agreement for row in table.of(items) if row.rival == "L_mm") for items in CONTEXTS_AND_TOKENS
     }

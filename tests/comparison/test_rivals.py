@@ -14,24 +14,19 @@ import numpy as np
 import pytest
 
 from geometry_cases import explained_contexts, explained_counts, grouped_counts, structural_similarity
-from tokengeom.comparison import rivals as module
 from tokengeom.comparison import similarity_numbers
 from tokengeom.comparison.explained import RESOLUTION
 from tokengeom.comparison.explanations.base import (
-    EXPLANATIONS,
-    AbstractFit,
     AbstractRival,
     FitInputs,
     explanation_classes,
 )
-from tokengeom.comparison.explanations.proxy import Proxy
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, cosines
 from tokengeom.core.progress import AbstractProgress, AbstractStage
-from tokengeom.core.settings import member_names
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
@@ -48,7 +43,7 @@ V, M, D = 12, 24, 9
 NAMES = tuple(kind.name for kind in explanation_classes())
 QUICK = tuple(kind.name for kind in explanation_classes() if kind.quick)
 SOLVED = tuple(name for name in NAMES if name not in QUICK)
-FEW: dict[str, Any] = {"held_out": 0, "permutations": 0}
+FEW: dict[str, Any] = {"permutations": 0}
 FAST: dict[str, Any] = {**FEW, "at_loss": False}
 
 
@@ -76,7 +71,7 @@ def runs(stats: NextTokenStatistics) -> list[Run]:
 
 @pytest.fixture(scope="module")
 def table(stats: NextTokenStatistics, runs: list[Run], prediction: FeaturePrediction) -> Rivals:
-    return rivals(stats, runs, prediction, held_out=0.25, permutations=40)
+    return rivals(stats, runs, prediction, permutations=40)
 
 
 def value(table: Rivals, items: str, rival: str, kind: str = "agreement") -> float:
@@ -148,7 +143,7 @@ def test_rivals_tie_where_every_support_occurs_once_and_is_uniform() -> None:
     stats = NextTokenStatistics.from_probabilities(known.S / 2.0)
     U, s, Vt = np.linalg.svd(known.L_mm)
     run = U[:, :5] * np.sqrt(s[:5]), np.sqrt(s[:5])[:, None] * Vt[:5]
-    found = rivals(stats, run, held_out=0, permutations=0)
+    found = rivals(stats, run, permutations=0)
     assert "log-counts" not in {row.rival for row in found.rows}, "there are no counts"
     for row in found.of("contexts"):
         if row.rival == "L_in":  # uniform probabilities: it is 0
@@ -165,7 +160,7 @@ def test_rivals_tie_where_every_support_occurs_once_and_is_uniform() -> None:
 def test_every_kind_of_items_has_every_explanation_with_floors_and_what_is_reproducible(
     table: Rivals, runs: list[Run]
 ) -> None:
-    for items in ("contexts", "supports", "tokens", "held-out contexts"):
+    for items in ("contexts", "supports", "tokens"):
         assert {row.rival for row in table.of(items)} == set(NAMES) - {"tied"}, "the run does not read tokens"
         known = [row for row in table.of(items) if np.isfinite(row.agreement.value)]
         assert np.isfinite([(row.agreement.reproducible, row.agreement.explained) for row in known]).all()
@@ -173,7 +168,6 @@ def test_every_kind_of_items_has_every_explanation_with_floors_and_what_is_repro
         assert np.isfinite([row.agreement.untrained for row in known]).all(), "the run knows its start"
         assert np.isfinite([(row.agreement.null, row.agreement.gaussian) for row in known]).all()
     assert table.runs == 2
-    assert table.held_out == M
     assert table.loss_gap == pytest.approx(runs[0].loss_gap, rel=1e-6)
     assert False not in check_result(table).values()
 
@@ -265,23 +259,11 @@ def test_order_rotation_shift_scale_and_copies_of_the_text_change_nothing(
 def test_nothing_explains_noise_and_a_trained_run_is_explained(
     stats: NextTokenStatistics, prediction: FeaturePrediction, noise: tuple[Float, Float], table: Rivals
 ) -> None:
-    found = rivals(stats, noise, prediction, held_out=0.25, at_loss=False)
+    found = rivals(stats, noise, prediction, at_loss=False)
     above = [row for row in found.rows if row.agreement.above_floor]
     assert len(above) <= 2, "few of 33 rows are expected by chance"
     for items in ("contexts", "tokens"):
         assert table.of(items)[0].agreement.above_floor
-
-
-@pytest.mark.parametrize("name", ["cos P", "S~", "log-counts"])
-def test_the_explanation_that_made_the_run_is_best_on_held_out_contexts(name: str) -> None:
-    stats = NextTokenStatistics.from_counts(grouped_counts(12, 40, 2, 4, seed=3))
-    (kind,) = [kind for kind in explanation_classes() if kind.name == name]
-    quick = [file for file in member_names(EXPLANATIONS) if explanation_classes((file,))[0].quick]
-    found = rivals(stats, geometry_of(kind, stats), explanations=tuple(quick), permutations=40)
-    best = found.best["held-out contexts"]
-    assert best.rival == name
-    assert best.agreement.value > 0.9
-    assert best.agreement.above_floor
 
 
 def test_contexts_with_full_support_are_left_out_with_a_sentence(noise: tuple[Float, Float]) -> None:
@@ -301,7 +283,6 @@ def test_statistics_in_which_there_is_nothing_to_compare_give_sentences() -> Non
     found = rivals(full, (rng.normal(size=(4, 3)), rng.normal(size=(3, 6))), permutations=20)
     assert "Contexts: too few or too similar to rank explanations." in found.summary(), "one support, no pairs"
     assert "6 of 6 contexts have full support: supports give them no direction." in found.limitations
-    assert "No contexts were held out: there are too few supports to split into folds." in found.limitations
     one_hot = NextTokenStatistics.from_counts(np.repeat(np.eye(5, dtype=np.int64), 3, axis=1))
     found = rivals(one_hot, (rng.normal(size=(5, 3)), rng.normal(size=(3, 15))), permutations=20)
     assert set(found.items) >= {"contexts", "tokens"}
@@ -338,16 +319,10 @@ def test_many_items_are_sampled_and_large_statistics_leave_solvers_out(
 ) -> None:
     monkeypatch.setattr(similarity_numbers, "MOST_ITEMS", 10)
     monkeypatch.setattr("tokengeom.comparison.similarity_numbers.MOST_ITEMS", 10)
-    monkeypatch.setattr(module, "FOLD_ENTRIES", 0)
-    monkeypatch.setattr(module, "MOST_HELD_OUT", 12)
-    few = rivals(stats, runs[0], permutations=20, held_out=0.25)
+    few = rivals(stats, runs[0], permutations=20)
     said = "\n".join(few.limitations)
     assert f"10 of {M} contexts, drawn at random, are compared." in said
     assert f"10 of {V} tokens, drawn at random, are compared." in said
-    assert {row.rival for row in few.of("held-out contexts")} == set(QUICK)
-    assert "Not evaluated on held-out contexts: UFM, L_mm, at loss, nuclear, at loss, gamma_2. Solving" in said
-    assert few.held_out == 12
-    assert "12 contexts were not evaluated" in said
     monkeypatch.setattr("tokengeom.comparison.target.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 0))
     large = rivals(stats, runs[0], **FEW)
     assert {row.rival for row in large.rows} == {*QUICK, "L_mm"}
@@ -382,27 +357,9 @@ def test_a_prediction_that_rivals_make_and_can_hardly_prove_is_left_out(
         return replace(found, certificate=replace(found.certificate, bound=0.9 * found.certificate.bound))
 
     monkeypatch.setattr(at_loss_nuclear, "predict", hardly)
-    found = rivals(stats, runs[0], explanations=("at_loss_nuclear", "proxy"), held_out=0, permutations=0)
+    found = rivals(stats, runs[0], explanations=("at_loss_nuclear", "proxy"), permutations=0)
     assert {row.rival for row in found.rows} == {"S~"}
     assert any("at loss, nuclear was left out. Its norm is proven only" in said for said in found.limitations)
-
-
-def test_an_explanation_that_fails_without_a_fold_is_not_evaluated_on_held_out_contexts(
-    stats: NextTokenStatistics, noise: tuple[Float, Float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit = Proxy.fit
-
-    def fails(self: Proxy, part: NextTokenStatistics) -> AbstractFit:
-        if part.m < stats.m:
-            raise ProblemError("The fold is too small.")
-        return fit(self, part)
-
-    monkeypatch.setattr(Proxy, "fit", fails)
-    found = rivals(stats, noise, explanations=("proxy", "pmi"), permutations=0, held_out=0.3, at_loss=False)
-    assert {row.rival for row in found.rows if row.items == "contexts"} == {"S~", "PMI"}
-    assert {row.rival for row in found.rows if row.items == "held-out contexts"} == {"PMI"}
-    said = "S~ is not evaluated on held-out contexts. Without one of the folds: The fold is too small."
-    assert found.limitations.count(said) == 1
 
 
 def test_a_prediction_of_the_proxy_leaves_out_what_needs_a_solver(
@@ -434,14 +391,13 @@ def test_a_loaded_prediction_and_factors_without_a_history_give_the_same_table(
 
 def test_the_table_as_plain_data_and_sentences(table: Rivals) -> None:
     plain = json.loads(json.dumps(table.to_dict()))
-    assert set(plain["best"]) == {"contexts", "supports", "tokens", "held-out contexts"}
+    assert set(plain["best"]) == {"contexts", "supports", "tokens"}
     assert set(plain["rivals"]) == set(NAMES) - {"tied"}
     for one in plain["rivals"].values():
-        assert {"value", "low", "high"} <= set(one["contexts"]) & set(one["tokens"]) & set(one["held-out contexts"])
+        assert {"value", "low", "high"} <= set(one["contexts"]) & set(one["tokens"])
     lines = table.summary().splitlines()
     assert lines[0].startswith(f"Contexts: {table.best['contexts'].rival} (")
     assert any(line.startswith("  L_in") and "; no direction for" in line for line in lines)
-    assert any(line.startswith(f"Held out: {M} contexts in 4 folds") for line in lines)
     assert any(line.startswith("PMI: ") and "uses probabilities; free parameters: k=" in line for line in lines)
 
 
@@ -462,10 +418,8 @@ def test_bad_input_is_refused(
         ProblemError, match=r"statistics and the run .* and 0123abcd\). Make both from the same statistics\.$"
     ):
         rivals(stats, SimpleNamespace(W=W, H=H, statistics_hash="0123abcd" * 8), prediction)
-    with pytest.raises(InputError, match="rivals has no setting 'hold_out'"):
-        rivals(stats, noise, prediction, hold_out=0.2)  # type: ignore[call-arg]
-    with pytest.raises(ProblemError, match=r"held_out=0\.9"):
-        rivals(stats, noise, prediction, held_out=0.9)
+    with pytest.raises(InputError, match="rivals has no setting 'held_out'"):
+        rivals(stats, noise, prediction, held_out=0.2)  # type: ignore[call-arg]
     with pytest.raises(ProblemError, match="permutations=5"):
         rivals(stats, noise, prediction, permutations=5)
     with pytest.raises(ProblemError, match="At least one explanation is needed"):
@@ -477,7 +431,7 @@ def test_bad_input_is_refused(
 def test_progress_counts_every_fit(stats: NextTokenStatistics, noise: tuple[Float, Float]) -> None:
     shown = CountingProgress()
     rivals(stats, noise, progress=shown, explanations=("pmi", "proxy"), permutations=0)
-    assert shown.done == shown.total == 2 * (1 + 5)
+    assert shown.done == shown.total == 2
 
 
 class CountingProgress(AbstractProgress):

@@ -121,16 +121,6 @@ def test_a_forged_number_is_found(copy: Path, name: str) -> None:
     assert found.failed, name
 
 
-@pytest.mark.parametrize("entry", ["moved", "beyond"])
-@pytest.mark.parametrize("change", [lambda x: x / 2, lambda x: x + 1e-3])
-def test_a_list_that_its_numbers_contradict_is_found_without_the_statistics(
-    copy: Path, change: Any, entry: str
-) -> None:
-    forged = forge_json(copy / "texts", TextComparison.file, ("contexts", "listed", 0, entry), change)
-    alone = forged.rename(copy.parent / "alone")
-    assert verify(alone).failed == ("the listed tokens and contexts are those that moved most",)
-
-
 @pytest.mark.parametrize(
     ("entry", "value", "message"),
     [
@@ -150,12 +140,6 @@ def test_what_cannot_be_true_is_refused(copy: Path, entry: Any, value: Any, mess
     with pytest.raises(InputError, match="is damaged") as refused:
         TextComparison.load(copy / "texts")
     assert message in str(refused.value)
-
-
-def test_an_empty_list_is_found_where_something_moved_beyond_chance(copy: Path) -> None:
-    forged = forge_json(copy / "texts", TextComparison.file, ("contexts", "listed"), lambda _: [])
-    alone = forged.rename(copy.parent / "alone")
-    assert verify(alone).failed == ("the listed tokens and contexts are those that moved most",)
 
 
 def test_the_summary_says_what_halves_say_and_how_items_are_ranked(folder: Path) -> None:

@@ -144,8 +144,8 @@ def figures(
         "labelled_tokens": [labelled_tokens(prediction, stats, run=run), labelled_tokens(prediction, stats)],
         "path": [path(norm_path(linear, np.logspace(0.5, 4, 8)))],
         "rival_bars": [
-            rival_bars(rivals(stats, run, prediction, held_out=0.5, permutations=20)),
-            rival_bars(rivals(stats, run, prediction, held_out=0, permutations=0)),
+            rival_bars(rivals(stats, run, prediction, permutations=20)),
+            rival_bars(rivals(stats, run, prediction, permutations=0)),
         ],
         "disagreement": [
             disagreement({f"run {k}": point.comparison for k, point in enumerate(over_training.points[1:])})

@@ -67,7 +67,7 @@ def test_rivals_are_ranked_with_interval_floor_and_what_is_attainable(
     prediction: FeaturePrediction, stats: NextTokenStatistics, run: Run
 ) -> None:
     other = replace(run, H=run.H + 0.1 * np.random.default_rng(0).standard_normal(run.H.shape))
-    table = rivals(stats, [run, other], prediction, held_out=0, permutations=20, at_loss=False)
+    table = rivals(stats, [run, other], prediction, permutations=20, at_loss=False)
     figure = rival_bars(table)
     titles = ["Contexts, pairs of supports", "Contexts, pairs of contexts", "Tokens"]
     assert [panel.title for panel in figure.panels] == titles
@@ -88,7 +88,7 @@ def test_rivals_are_ranked_with_interval_floor_and_what_is_attainable(
     shared = colours[0].keys() & colours[1].keys()
     assert len(shared) > 8
     assert all(colours[0][name] == colours[1][name] for name in shared), "a rival has one colour in all panels"
-    without = rival_bars(rivals(stats, run, prediction, held_out=0, permutations=0, at_loss=False))
+    without = rival_bars(rivals(stats, run, prediction, permutations=0, at_loss=False))
     assert "attainable" not in {curve.label for curve in line_panel(without, titles[0]).curves}
 
 

@@ -139,7 +139,7 @@ def test_a_module_in_memory_gives_the_numbers_of_its_folder(folder: Path, found:
     assert memory.loss_gap == pytest.approx(either.loss_gap, rel=1e-9)
     states = read_model(module_in_memory, found.stats, bos=False)
     assert str(compare(found.prediction, states, permutations=20).agreements) == str(point.comparison.agreements)
-    quick: dict[str, Any] = {"held_out": 0, "explanations": ("probabilities", "proxy"), "permutations": 20}
+    quick: dict[str, Any] = {"explanations": ("probabilities", "proxy"), "permutations": 20}
     table = rivals(found.stats, module_in_memory, found.prediction, **quick)
     assert str(table.rows) == str(rivals(found.stats, read_model(module_in_memory, found.stats), **quick).rows)
 
@@ -238,7 +238,7 @@ def test_separate_trainings_say_what_is_reproducible(trainings: list[Path]) -> N
 
 
 def test_rivals_of_separate_trainings_are_those_of_several_runs(trainings: list[Path]) -> None:
-    given: dict[str, Any] = {"bos": False, "top_contexts": 60, "held_out": 0, "explanations": ("proxy",), **FEW}
+    given: dict[str, Any] = {"bos": False, "top_contexts": 60, "explanations": ("proxy",), **FEW}
     table = model_rivals(trainings, sentences(), separate_trainings=True, **given)
     assert table.runs == 2
     assert np.isfinite([row.agreement.explained for row in table.rows]).all()
@@ -330,7 +330,7 @@ def test_numbers_do_not_depend_on_the_precision_of_the_limit(folder: Path, monke
 
 
 def test_rivals_of_a_model_are_those_of_its_rows_and_states(folder: Path, found: CheckpointCurve) -> None:
-    quick: dict[str, Any] = {"held_out": 0, "explanations": ("probabilities", "proxy")}
+    quick: dict[str, Any] = {"explanations": ("probabilities", "proxy")}
     (point,) = found
     assert found.stats is not None
     assert isinstance(found.prediction, FeaturePrediction)

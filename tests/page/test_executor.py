@@ -37,7 +37,7 @@ from waiting import wait_until
 def _quick_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of one line, and one rival explanation: stages are what is tested here."""
     plain_page(monkeypatch)
-    monkeypatch.setattr("tokengeom.page.stages.rivals", partial(rivals, explanations="support_cosines", held_out=0.0))
+    monkeypatch.setattr("tokengeom.page.stages.rivals", partial(rivals, explanations="support_cosines"))
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def samples(folder: Path, finished: Report) -> Samples:
         "simulation": tg.simulate(read, loss_gap=0.5, learning_rate=0.1, replicates=2, dim=3),
         "tied": tg.predict(read, loss_gap=0.3, ties="positions+self"),
         "comparison": tg.compare(prediction, run, **DRAWS),
-        "rivals": tg.rivals(stats, run, prediction, held_out=0.0, **DRAWS),
+        "rivals": tg.rivals(stats, run, prediction, **DRAWS),
         "texts": compare_texts(stats, tg.NextTokenStatistics.from_counts(counts.T), **DRAWS),
         "checkpoints": (curve := checkpoint_curve(folder)),
         "model": model_that_was_read(curve),

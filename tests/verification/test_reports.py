@@ -62,17 +62,17 @@ FORGERIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "interval": (
         "comparison-ufm",
         in_json("comparison.json", ("agreements", "limit_token_agreement", "low"), lambda x: x - 0.01),
-        "comparison-ufm: computed again, their intervals",
+        "comparison-ufm: computed again, it has the same agreements",
     ),
     "what is reproducible": (
         "comparison-ufm",
         in_json("comparison.json", ("agreements", "nuclear_context_agreement", "reproducible"), lambda x: x - 0.01),
-        "comparison-ufm: computed again, what is reproducible",
+        "comparison-ufm: computed again, it has the same agreements",
     ),
     "efficiency": (
         "comparison-ufm",
         in_json("comparison.json", ("disagreement", "efficiency"), lambda x: x + 0.01),
-        "comparison-ufm: computed again, efficiency",
+        "comparison-ufm: computed again, it has the same disagreement",
     ),
     "permutations": ("comparison-ufm", in_json("comparison.json", "permutations", lambda x: 40), "settings are those"),
     "order of rivals": (
@@ -252,7 +252,7 @@ def test_the_whole_report_is_computed_and_rendered_again(tmp_path: Path) -> None
     made = quick(write_text(tmp_path / "stories.txt"), tmp_path / "page.html")
     found = verify(results_of(made))
     assert found.ok, found.failed
-    assert any("rivals-ufm: computed again, agreements" in sentence for sentence in found.checked)
+    assert any("rivals-ufm: computed again, it has the same rows" in sentence for sentence in found.checked)
     folder = results_of(made)
     forge_report(folder, in_json("rivals.json", ("rows", 20, "similarity", "value"), lambda x: x + 0.01), "rivals-ufm")
     assert any("rivals-ufm: computed again" in sentence for sentence in verify(folder).failed)

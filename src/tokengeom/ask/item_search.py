@@ -17,9 +17,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from heapq import nlargest
-from operator import itemgetter
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 KINDS: tuple[Items, ...] = ("tokens", "contexts")
 MOST_CANDIDATES = 8
 """Names that an error lists."""
-MOST_COMPARED = 40
-"""Names that are compared letter by letter: those that have the most pairs of letters in common with the text."""
 LONGEST_SHOWN = 60
 """Characters of a name in a sentence."""
 CLOSE = 0.6
@@ -243,30 +239,12 @@ def _matching(stats: NextTokenStatistics, items: Items, holds: Callable[[str], b
 
 
 def _close(stats: NextTokenStatistics, wanted: str, kinds: Sequence[Items]) -> list[str]:
-    """Names that are close to a folded text, closest first.
-
-    Only the `MOST_COMPARED` names with the most pairs of neighbouring letters in common are compared letter by letter.
-    """
-    framed = f"\x02{wanted}\x03"
-    pairs = {framed[i : i + 2] for i in range(len(framed) - 1)}
-    scored = [
-        (2.0 * sum(pair in edged for pair in pairs) / (len(pairs) + len(edged) - 1), kind, index)
-        for kind in kinds
-        for index, name in enumerate(_names(stats, kind).form(fold))
-        if abs(len(name) - len(wanted)) <= 2 + len(wanted) // 2
-        for edged in (f"\x02{name}\x03",)
-    ]
-    best = nlargest(MOST_COMPARED, scored, key=itemgetter(0))
-    compared = [
-        (_similarity(wanted, _names(stats, kind).form(fold)[index]), names_of(stats, kind)[index])
-        for _, kind, index in best
-    ]
-    compared.sort(key=itemgetter(0), reverse=True)
-    return [name for similarity, name in compared if similarity >= CLOSE]
-
-
-def _similarity(a: str, b: str) -> float:
-    return SequenceMatcher(None, a, b, autojunk=False).ratio()
+    """Names that are close to a folded text, closest first; only those of about its length are compared."""
+    names: dict[str, str] = {}
+    for kind in kinds:
+        folded = zip(_names(stats, kind).form(fold), names_of(stats, kind), strict=True)
+        names |= {form: name for form, name in folded if abs(len(form) - len(wanted)) <= 2 + len(wanted) // 2}
+    return [names[form] for form in get_close_matches(wanted, names, MOST_CANDIDATES, CLOSE)]
 
 
 def _listed(

@@ -37,15 +37,6 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
-    shared_tokens: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="STATS",
-            help="Statistics of the text that RUN was trained on, where that is another text. PREDICTION is then the "
-            "statistics of this text, and both are compared on the tokens and contexts that they share.",
-            show_default=False,
-        ),
-    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the comparison in.")] = None,
     model: Annotated[
         list[Path] | None,
@@ -76,7 +67,6 @@ def compare_command(
 
     * `tokengeom compare prediction run run_of_seed_1 run_of_seed_2 --out comparison`
     * `tokengeom compare prediction --arrays W_H.safetensors`
-    * `tokengeom compare stats run --shared-tokens stats_of_run`
     * `tokengeom compare --model stories260K --text stories.txt --figure geometry.html`
     * `tokengeom compare --model checkpoint-1000 --model checkpoint-2000 --text stories.txt --figure training.png`
     * `tokengeom compare --model seed-0 --model seed-1 --separate-trainings --text stories.txt`
@@ -91,13 +81,11 @@ def compare_command(
                 "--ties needs --model PATH. For a run, make the prediction with ties first: tokengeom predict STATS "
                 "--loss-gap GAP --ties positions+pairs --out TIED, then tokengeom compare TIED RUN."
             )
-        comparison = _compare_run(prediction, run or [], arrays, shared_tokens, out, settings)
+        comparison = _compare_run(prediction, run or [], arrays, out, settings)
         print_summary(comparison, began=began, out=out)
         return
-    if prediction is not None or run or arrays is not None or shared_tokens is not None:
-        raise InputError(
-            "--model makes its own prediction from --text: leave out PREDICTION, RUN, --arrays and --shared-tokens."
-        )
+    if prediction is not None or run or arrays is not None:
+        raise InputError("--model makes its own prediction from --text: leave out PREDICTION, RUN and --arrays.")
     if not text:
         raise InputError("--model needs --text FILE, which the contexts and the prediction come from.")
     require_figure_path(figure)
@@ -121,7 +109,6 @@ def _compare_run(
     prediction: Path | None,
     runs: list[Path],
     arrays: Path | None,
-    shared_tokens: Path | None,
     out: Path | None,
     settings: CompareSettings,
 ) -> Comparison:
@@ -138,7 +125,7 @@ def _compare_run(
         Comparison.require_target(out)
     with progress_shown() as progress:
         measured = [*runs] if arrays is None else load_arrays(arrays)
-        comparison = compare(prediction, measured, shared_tokens=shared_tokens, progress=progress, **keywords(settings))
+        comparison = compare(prediction, measured, progress=progress, **keywords(settings))
         if out is not None:
             comparison.save(out)
     return comparison

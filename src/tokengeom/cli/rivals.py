@@ -50,7 +50,7 @@ def rivals_command(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the table in.")] = None,
 ) -> None:
-    """Compare rival explanations of a model's geometry: intervals, floors, explained shares and held-out contexts.
+    """Compare rival explanations of a model's geometry: intervals, floors and explained shares.
 
     For example:
 

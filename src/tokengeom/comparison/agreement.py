@@ -35,7 +35,8 @@ from tokengeom.results.convert import Added, Number
 
 Better = Literal["higher", "lower"]
 ItemKind = Literal["contexts", "supports", "tokens", "held-out contexts", "frequent contexts", "rare contexts"]
-"""What a number is about; "supports" are contexts with weights, so that each pair of supports counts once."""
+"""What a number is about; "supports" are contexts with weights, so that each pair of supports counts once. Only tables
+of explanations of earlier versions have held-out contexts."""
 BY_FREQUENCY: tuple[ItemKind, ItemKind] = ("frequent contexts", "rare contexts")
 CONTEXTS_AND_TOKENS: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
 Name = tuple[str, str]
@@ -187,7 +188,7 @@ class AbstractNumbers(ABC):
     """Numbers that average over the same items and share most of their arithmetic.
 
     ``items``
-        What they average over: "contexts", "supports", "tokens" or "held-out contexts".
+        What they average over: "contexts", "supports" or "tokens".
     ``groups``
         Unit of each item, numbered from 0; None where each item is its own.
     ``strata``

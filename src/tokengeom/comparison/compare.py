@@ -10,9 +10,8 @@ factors ``M = U Sigma V^T``, ``W = U Sigma^{1/2}`` (V x r), ``H = Sigma^{1/2} V^
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -21,7 +20,6 @@ import numpy as np
 
 from tokengeom.comparison.agreement import (
     Agreement,
-    AssessedNumbers,
     ItemKind,
     Name,
     assess,
@@ -29,7 +27,6 @@ from tokengeom.comparison.agreement import (
 from tokengeom.comparison.comparison import Comparison, unexplained_items
 from tokengeom.comparison.explained import Chooser, Explained, RivalRow, rival_rows
 from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
-from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
     CompareSettings,
@@ -50,7 +47,6 @@ from tokengeom.comparison.inputs import (
 )
 from tokengeom.comparison.linear_numbers import compare_decoder
 from tokengeom.comparison.logit_numbers import FiniteLogits, LogitNumbers, disagreement
-from tokengeom.comparison.model_states import on_shared_tokens
 from tokengeom.comparison.similarity import CollapseNumbers, directed_in_all
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import (
@@ -74,7 +70,6 @@ from tokengeom.comparison.target import (
     untied_beside,
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, judge
-from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import check_tolerance, make, takes
@@ -101,14 +96,13 @@ NAMED_TOKENS = 4
 
 @takes(CompareSettings)
 def compare(
-    prediction: Prediction | NextTokenStatistics | str | Path,
+    prediction: Prediction | str | Path,
     run: Observed | AbstractLanguageModel | str | Path | Sequence[Observed | AbstractLanguageModel | str | Path],
     *,
     tokenizer: object = None,
     stats: NextTokenStatistics | str | Path | None = None,
     at: LossPrediction | Sequence[LossPrediction] | None = None,
     loss_gap: float | None = None,
-    shared_tokens: NextTokenStatistics | str | Path | None = None,
     proven_within: float = LARGEST_GAP,
     progress: AbstractProgress | None = None,
     **settings: Unpack[CompareKeywords],
@@ -136,36 +130,23 @@ def compare(
         Predictions at the run's loss that were made before, instead of making them.
     loss_gap
         ``CE - H`` of the run in nats, where its logits are more than ``W H (+ bias)``.
-    shared_tokens
-        Statistics of the text that the run was trained on, where that is another text: pass the statistics of this one
-        in place of the prediction. It is predicted and compared on the tokens and contexts that both texts have.
     proven_within
         Relative gap of its norm up to which a prediction at the loss is used.
     """
     chosen = make(CompareSettings, settings, "compare")
     check_tolerance(proven_within)
     shown = progress or SilentProgress()
-    expected: Prediction
-    if shared_tokens is None:
-        expected = prediction_of(prediction)
-        behind = statistics_behind(expected) if stats is None else statistics_of(stats, "compare")
-        if stats is not None and behind is not None:
-            require_same_statistics("prediction", hash_of(expected), "statistics", behind.hash)
-            if isinstance(expected, FeaturePrediction | ProxyPrediction | Simulation | TiedPrediction):
-                expected = carry_hash(replace(expected, stats=behind), expected)
-        runs = runs_of(run, behind, tokenizer, shown)
-    else:
-        mine, theirs = (statistics_of(given, "compare") for given in (prediction, shared_tokens))
-        runs = runs_of(run, theirs, tokenizer, shown)
-        for observed in runs:
-            require_same_statistics("statistics of the runs", theirs.hash, "run", hash_of(observed))
-        expected, runs = on_shared_tokens(mine, runs, theirs, shown)
+    expected = prediction_of(prediction)
+    behind = statistics_behind(expected) if stats is None else statistics_of(stats, "compare")
+    if stats is not None and behind is not None:
+        require_same_statistics("prediction", hash_of(expected), "statistics", behind.hash)
+        if isinstance(expected, FeaturePrediction | ProxyPrediction | Simulation | TiedPrediction):
+            expected = carry_hash(replace(expected, stats=behind), expected)
+    runs = runs_of(run, behind, tokenizer, shown)
     given = loss_predictions(at)
-    origin = None
-    if shared_tokens is None:
-        named = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
-        named |= {"proven_within": proven_within}
-        origin = MadeFrom.of(expected, runs, given, getattr(expected, "stats", None), named)
+    named = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
+    named |= {"proven_within": proven_within}
+    origin = MadeFrom.of(expected, runs, given, getattr(expected, "stats", None), named)
     if isinstance(expected, LinearPrediction):
         for observed in runs:
             require_same_statistics("prediction", hash_of(expected), "run", hash_of(observed), OTHER_TEXT)
@@ -295,7 +276,9 @@ def pair_numbers(
             floors,
             inputs.strata if items == "tokens" else None,
         )
-        assessed = assess_run(inputs, numbers, partial(inputs.vectors, items=items), settings)
+        start = inputs.start if settings.permutations else None
+        untrained = None if start is None else numbers.of_other_run(inputs.vectors(start, items))
+        assessed = assess(numbers, settings.permutations, settings.seed, untrained)
         # All explanations together have cosines, and no vectors.
         agreements |= {
             (key, number): agreement
@@ -319,22 +302,6 @@ def _numbers_by_frequency(
         more, further_rows = pair_numbers(part, explained, judged, settings, tuple(explained), (items,))
         numbers, rows = numbers | more, rows + further_rows
     return numbers, rows, said
-
-
-def assess_run(
-    inputs: Inputs,
-    numbers: SimilarityNumbers | FoldedNumbers,
-    vectors_of: Callable[[Factors], Float],
-    settings: CompareSettings,
-) -> AssessedNumbers:
-    """Numbers of the runs with intervals, floors, and what is reproducible.
-
-    ``vectors_of``
-        The same items of other factors.
-    """
-    start = inputs.start if settings.permutations else None
-    untrained = None if start is None else numbers.of_other_run(vectors_of(start))
-    return assess(numbers, settings.permutations, settings.seed, untrained)
 
 
 def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:

@@ -20,7 +20,6 @@ import numpy as np
 
 from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, AssessedNumbers, ItemKind
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs
-from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import Inputs
 from tokengeom.comparison.similarity import NO_VARIATION, correlation_of_sums
 from tokengeom.comparison.similarity_numbers import (
@@ -381,7 +380,7 @@ def rival_rows(
         Key of the prediction that the others are compared with.
     """
     numbers, agreements = assessed.numbers, assessed.agreements()
-    assert isinstance(numbers, SimilarityNumbers | FoldedNumbers)
+    assert isinstance(numbers, SimilarityNumbers)
     agreement, similarity = (numbers.number(kind) for kind in KINDS)
     order = sorted(explanations, key=lambda key: -np.nan_to_num(agreements[key, agreement].fair, nan=-2.0))
     unknown = (float("nan"),) * 3

@@ -40,9 +40,8 @@ from tokengeom.training.simulation import Simulation
 
 PANEL = "Floors and prediction at the loss"
 OTHER_TEXT = (
-    " To compare two texts on what they share, pass the statistics of both: compare(stats, run, "
-    "shared_tokens=stats_of_run), or tokengeom compare STATS RUN --shared-tokens STATS_OF_RUN. To compare regardless, "
-    "pass the pair (run.W, run.H)."
+    " To compare the geometries of two texts on what they share, call compare_texts(stats, stats_of_run), or tokengeom "
+    "compare-texts. To compare regardless, pass the pair (run.W, run.H)."
 )
 SMALLEST_STRATUM = 5
 """Tokens within which permutations exchange predictions, at least."""
@@ -202,7 +201,7 @@ def gather(
     own: str | None
     if stats is not None:
         named, own, hint = "statistics", stats.hash, ""
-        (V, m), groups = (stats.V, stats.m), support_labels(stats)
+        (V, m), groups = (stats.V, stats.m), np.asarray(stats.groups.label, dtype=np.int64)
     else:
         assert prediction is not None, "without statistics there is a prediction"
         named, own, hint = "prediction", hash_of(prediction), OTHER_TEXT
@@ -271,11 +270,6 @@ def support_groups(prediction: FeaturesPredicted) -> Int:
     alone = np.flatnonzero(labels < 0)
     labels[alone] = labels.max(initial=-1) + 1 + np.arange(alone.size)
     return numbered(labels)
-
-
-def support_labels(stats: NextTokenStatistics) -> Int:
-    """Support group of each context, m."""
-    return np.asarray(stats.groups.label, dtype=np.int64)
 
 
 def statistics_behind(prediction: Prediction) -> NextTokenStatistics | None:

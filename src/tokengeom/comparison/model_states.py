@@ -1,4 +1,4 @@
-"""Models and runs on the contexts of statistics: W and H of their tokens and contexts, and the loss of a model.
+"""Models on the contexts of statistics: W and H of their tokens and contexts, and their loss.
 
 Row z of the statistics is row z of the model's head: the text was counted with the model's own tokenizer, and its whole
 vocabulary takes part. Rows that no text can contain (padding of the head) count in the loss.
@@ -6,36 +6,23 @@ vocabulary takes part. Rows that no text can contain (padding of the head) count
 Whether a model reads its BOS token before a context is decided on the `BOS_CONTEXTS` most frequent contexts, unless it
 is set: they are read both ways, and all others in the way with the lower loss. Contexts as long as the model allows are
 read without it.
-
-A run on one text is compared with the prediction for another on the tokens and contexts that both texts have. Row z of
-W and column j of H of the run belong to the same token and the same context as row z and column j of the prediction,
-which is made from the first text's windows on what is shared. A model's softmax restricted to the shared tokens is its
-distribution given that one of them comes next, so its loss is defined there too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.ask.explain import AnswersQuestions
-from tokengeom.ask.named_vectors import Items, item_names
 from tokengeom.core.errors import CheckpointError, InputError, StatisticsError
 from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.core.numerics import Int
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.statistics.shared import shared_statistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
 from tokengeom.training.objective import SoftLabels
-
-if TYPE_CHECKING:
-    from tokengeom.comparison.inputs import Observed
 
 BOS_CONTEXTS = 128
 """Contexts that decide whether the model reads its BOS token."""
@@ -171,41 +158,3 @@ def states_of(
             "the limit that predict(stats) returns."
         )
     return read_model(language_model(model, tokenizer=tokenizer), stats, progress=progress)
-
-
-@dataclass(frozen=True, eq=False)
-class RestrictedRun(FactorsInside):
-    """W, H and bias of a run on some of its tokens and contexts, with its settings and its state before training."""
-
-    factors: Factors
-    start: Factors | None
-    settings: object
-
-
-def on_shared_tokens(
-    stats: NextTokenStatistics,
-    runs: Sequence[Observed],
-    stats_of_runs: NextTokenStatistics,
-    progress: AbstractProgress | None = None,
-) -> tuple[FeaturePrediction, list[Observed]]:
-    """The prediction for the first text and the runs on the second, restricted to what both texts share.
-
-    ``stats``, ``stats_of_runs``
-        Statistics of the text that the prediction is for, and of the text that the runs were trained on.
-    """
-    mine, theirs = shared_statistics(stats, stats_of_runs)
-    tokens, contexts = _places(theirs, stats_of_runs, "tokens"), _places(theirs, stats_of_runs, "contexts")
-    restricted: list[Observed] = []
-    for run in runs:
-        factors = Factors.of(run)
-        factors.require_sizes(stats_of_runs.V, stats_of_runs.m)
-        start, settings = getattr(run, "start", None), getattr(run, "settings", None)
-        before = start.part(tokens, contexts) if isinstance(start, Factors) else None
-        restricted.append(RestrictedRun(factors.part(tokens, contexts), before, settings))
-    return predict(mine, progress=progress), restricted
-
-
-def _places(shared: NextTokenStatistics, whole: NextTokenStatistics, items: Items) -> Int:
-    """Place of each shared token or context among all."""
-    place = {name: k for k, name in enumerate(item_names(whole, items))}
-    return np.array([place[name] for name in item_names(shared, items)], dtype=np.int64)

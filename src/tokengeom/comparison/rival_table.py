@@ -38,11 +38,11 @@ class Rivals(AbstractJsonResult):
     ``rows``
         One row per explanation and kind of items; `of` gives those of one kind.
     ``held_out``
-        Number of contexts that were evaluated as held-out: explanations were made without them.
+        Number of contexts that were evaluated as held-out; 0 but in tables of earlier versions.
     ``limitations``
         Sentences: how the numbers must not be read.
     ``permutations``, ``seed``
-        Permutations behind the floors; the seed also determines the random split into folds.
+        Permutations behind the floors; the seed of every random choice.
     ``prediction``
         Name of the explanation that is the prediction for this run, which the others are compared with.
     ``runs``

@@ -3,47 +3,27 @@
 Each explanation makes tokens and contexts from the statistics, and some from the run's loss (``explanations/``, one
 file each). Their cosines are compared with the run's over pairs of contexts with different supports, and of different
 tokens, with intervals, floors, the share of what is reproducible where there are several runs, and paired differences
-to the best explanation and to the prediction. Contexts are then held out (`tokengeom.comparison.held_out`) and placed
-by each explanation.
+to the best explanation and to the prediction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from tokengeom.comparison.compare import assess_run, judged_inputs, pair_numbers
-from tokengeom.comparison.explained import (
-    Chooser,
-    CrossFit,
-    Explained,
-    RivalRow,
-    best_for_contexts,
-    information,
-    rival_rows,
-    try_candidates,
-)
+from tokengeom.comparison.compare import judged_inputs, pair_numbers
+from tokengeom.comparison.explained import Chooser, Explained, best_for_contexts, information, try_candidates
 from tokengeom.comparison.explanations.base import (
     EXPLANATIONS,
-    AbstractFactorFit,
     AbstractFit,
     AbstractRival,
+    FactorFit,
     FitInputs,
     explanation_classes,
-)
-from tokengeom.comparison.held_out import (
-    FEWEST,
-    HELD_OUT,
-    Fold,
-    FoldedNumbers,
-    check_share,
-    held_out_limitations,
-    make_folds,
 )
 from tokengeom.comparison.inputs import (
     CompareSettings,
@@ -54,30 +34,20 @@ from tokengeom.comparison.inputs import (
     on_seen_tokens,
     run_limitations,
     runs_of,
-    support_labels,
 )
 from tokengeom.comparison.rival_table import Rivals
-from tokengeom.comparison.similarity import numbered
-from tokengeom.comparison.similarity_numbers import (
-    Geometry,
-    SimilarityNumbers,
-    drawn_items,
-    full_cosines,
-    sampling_limitations,
-)
+from tokengeom.comparison.similarity_numbers import sampling_limitations
 from tokengeom.comparison.target import (
     AT_LOSS,
     LIMIT,
     PROXY,
-    ExplanationInfo,
     loss_predictions,
     norms_at_loss,
     optimizer_of,
     too_large,
 )
 from tokengeom.core.errors import ProblemError, ResourceError
-from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Int, blas_threads_for
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.settings import make, member_names, option, takes
 from tokengeom.models.language_model import AbstractLanguageModel
@@ -86,42 +56,24 @@ from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
-from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 
 if TYPE_CHECKING:
     from tokengeom.keywords import RivalKeywords
 
-FOLD_ENTRIES = 60_000
-"""Tokens times contexts up to which explanations that need a solver are fitted again in every fold."""
-FOLD_TOLERANCE = 5e-3
-"""Proven relative gap of predictions at a loss in a fold."""
-MOST_HELD_OUT = 500
-"""Held-out contexts that are evaluated, about."""
 FEWEST_CONTEXTS = 3
 
-Predicted = dict[str, tuple[ExplanationInfo, AbstractFit]]
-"""Name of a prediction -> what it is, and its fit."""
-About = TypeVar("About", ExplanationInfo, Explained)
+Fitted = tuple[Explained | None, AbstractFit]
+"""An explanation of the judged contexts and the tokens that occur, where these are known, and its fit."""
 
 
 @dataclass(frozen=True)
 class RivalSettings(CompareSettings):
     """Which explanations are compared, and how."""
 
-    held_out: float = option(
-        0.2,
-        "Share of the contexts to hold out when explanations are fitted, and to evaluate them on; at most 0.5, 0 for "
-        "none.",
-    )
     explanations: tuple[str, ...] | str | None = option(
         None, "Which explanations, by file name; all by default.", choices=lambda: member_names(EXPLANATIONS)
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.held_out != 0:
-            check_share(self.held_out)
 
     @property
     def classes(self) -> list[type[AbstractRival]]:
@@ -169,8 +121,8 @@ def rivals(
     with blas_threads_for(stats.V, stats.m):
         inputs = _on_partial_supports(gather(runs, limit, given, loss_gap, stats))
         known, notes = _fit_inputs(inputs, chosen)
-        table = _Table(inputs, on_seen_tokens(stats, inputs.seen), stats, known, chosen).compare(shown)
-    named = {name: getattr(chosen, name) for name in ("at_loss", "tolerance", "held_out")}
+        table = _compared(inputs, stats, known, chosen, shown)
+    named = {name: getattr(chosen, name) for name in ("at_loss", "tolerance")}
     named |= {"loss_gap": loss_gap, "explanations": [kind.__module__.rpartition(".")[2] for kind in chosen.classes]}
     return replace(
         table,
@@ -242,203 +194,101 @@ def _fit_inputs(inputs: Inputs, settings: RivalSettings) -> tuple[FitInputs, lis
     if not norms:
         return known, [missing + too_large(P)]
     assert inputs.gap is not None, "all probabilities are known"
-    largest = _uniform_gap(inputs.stats)
+    largest = float(np.log(inputs.stats.V)) - inputs.stats.entropy
     if not 0.0 < inputs.gap < largest:
         outside = f"the run's loss gap of {inputs.gap:.3g} nats is not between 0 and that of a uniform guess, "
         return known, [f"{missing}{outside}{largest:.3g}."]
     return replace(known, loss_gap=inputs.gap, norms=norms), []
 
 
-def _uniform_gap(stats: NextTokenStatistics) -> float:
-    """Loss gap of a uniform guess in nats."""
-    return float(np.log(stats.V)) - stats.entropy
+def _compared(
+    inputs: Inputs, stats: NextTokenStatistics, known: FitInputs, settings: RivalSettings, progress: AbstractProgress
+) -> Rivals:
+    """Fit every explanation, and compare."""
+    classes, seen = settings.classes, on_seen_tokens(stats, inputs.seen)
 
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """What the rows are made from.
-
-    ``stats``
-        Statistics with the tokens that occur; ``whole`` are those with the whole vocabulary.
-    """
-
-    inputs: Inputs
-    stats: NextTokenStatistics
-    whole: NextTokenStatistics
-    known: FitInputs
-    settings: RivalSettings
-
-    def compare(self, progress: AbstractProgress) -> Rivals:
-        """Fit every explanation to all contexts and without each fold, and compare."""
-        stats, settings, classes = self.stats, self.settings, self.settings.classes
-        folds = make_folds(stats, settings.held_out, settings.seed, MOST_HELD_OUT) if settings.held_out else []
-        placing = [kind for kind in classes if kind.places]
-        again = [kind for kind in placing if kind.quick or stats.V * stats.m <= FOLD_ENTRIES] if folds else []
-        with progress.stage("Fitting explanations", len(classes) + len(again) * len(folds)) as stage:
-            # The predictions come first: they decide which contexts are judged.
-            fitted, missing = self._fit([kind for kind in classes if kind.ours], stage, self._predicted)
-            reference, inputs = self._reference(fitted)
-            chooser = Chooser.of(inputs)
-            others, absent = self._fit(
-                [kind for kind in classes if not kind.ours],
-                stage,
-                lambda kind: chooser.explain(kind, stats, self.known),
-            )
-            if not fitted and not others:
-                raise ProblemError(
-                    f"At least one explanation is needed; explanations={settings.explanations!r} leaves none here. "
-                    f"{' '.join([*missing, *absent])} Choose among {', '.join(member_names(EXPLANATIONS))}."
-                )
-            if reference is None and self.known.proxy_only and PROXY.info.name in others:
-                reference = PROXY.info.name
-            explained = {
-                kind.name: _on_judged(inputs, *fitted[kind.name]) if kind.ours else others[kind.name][0]
-                for kind in classes
-                if kind.name in fitted or kind.name in others
-            }
-            folds = [fold for fold in (fold.among(inputs.kept) for fold in folds) if fold.columns.size >= FEWEST]
-            placed, lost = self._place([kind for kind in again if kind.name in explained], folds, stage)
-            _, rows = pair_numbers(inputs, explained, reference, settings)
-            if placed:
-                rows += self._held_out_rows(folds, placed, {name: explained[name].info for name in placed}, reference)
-        held_out = sum(fold.columns.size for fold in folds) if placed else 0
-        fits = {name: fit for name, (_, fit) in [*fitted.items(), *others.items()]}
-        notes = [*inputs.limitations, *missing, *absent, *lost, *_fit_limitations(fits)]
-        notes += sampling_limitations(self.whole.V, inputs.kept, inputs.seen)
-        if settings.held_out:
-            solved = [kind.name for kind in placing if kind not in again and kind.name in explained]
-            notes += held_out_limitations(folds, held_out, stats.m, solved)
-        return Rivals(
-            rows=tuple(rows),
-            limitations=tuple(notes),
-            held_out=held_out,
-            permutations=settings.permutations,
-            seed=settings.seed,
-            prediction=reference,
-            runs=len(inputs.runs),
-            loss_gap=self.known.loss_gap,
-        )
-
-    def _fit(
-        self,
-        classes: Sequence[type[AbstractRival]],
-        stage: AbstractStage,
-        fit: Callable[[type[AbstractRival]], tuple[About, AbstractFit] | None],
-    ) -> tuple[dict[str, tuple[About, AbstractFit]], list[str]]:
-        """Explanations fitted to all contexts, and why some are not."""
-        fitted: dict[str, tuple[About, AbstractFit]] = {}
-        notes, absent = [], []
-        for kind in classes:
-            try:
-                best = fit(kind)
-            except (ProblemError, ResourceError) as problem:
-                if kind.quick:
-                    raise
-                notes.append(f"{kind.name} was left out. {problem}")
-            else:
-                if best is not None:
-                    fitted[kind.name] = best
-                elif not kind.quick and self.known.proxy_only:
-                    absent.append(kind.name)
-            stage.advance(1, kind.name)
-        if absent:
-            notes.append(f"Left out: {', '.join(absent)}. The given prediction is of the proxy alone.")
-        return fitted, notes
-
-    def _predicted(self, kind: type[AbstractRival]) -> tuple[ExplanationInfo, AbstractFit] | None:
+    def predicted(kind: type[AbstractRival]) -> Fitted | None:
         """A prediction, which is made for the whole vocabulary and has no free parameter."""
-        fit = best_for_contexts(try_candidates(kind, self.whole, self.known, lambda _: ()))
-        return None if fit is None else (information(kind), fit)
+        fit = best_for_contexts(try_candidates(kind, stats, known, lambda _: ()))
+        return None if fit is None else (None, fit)
 
-    def _reference(self, fitted: Predicted) -> tuple[str | None, Inputs]:
-        """Name of the prediction, and the contexts that are judged.
-
-        It is the one at the loss in the norm of the optimizer, or that was chosen on half of the supports; else the one
-        in the limit.
-        """
-        at = {norm: target.info.name for norm, target in AT_LOSS.items() if target.info.name in fitted}
-        everything = np.arange(self.whole.m, dtype=np.int64)
-        contexts = {norm: fitted[name][1].contexts(everything) for norm, name in at.items()}
-        norm, inputs = judged_inputs(self.inputs, contexts)
-        if norm is not None:
-            return at[norm], inputs
-        return LIMIT.info.name if LIMIT.info.name in fitted else None, inputs
-
-    def _place(
-        self, classes: Sequence[type[AbstractRival]], folds: Sequence[Fold], stage: AbstractStage
-    ) -> tuple[dict[str, list[Geometry]], list[str]]:
-        """Held-out contexts of every fold as each explanation places them; one that fails in a fold is left out."""
-        placed: dict[str, list[Geometry]] = {kind.name: [] for kind in classes}
-        notes, whole = [], self.inputs.run.rows(self.inputs.seen)
-        for fold in folds:
-            run = whole.part(fold.kept_tokens, fold.kept_columns)
-            known = self._known_without(fold, run)
-            score = _score_of_contexts(run, support_labels(fold.kept))
-            for kind in classes:
-                stage.advance(1, f"{kind.name}, without a fold")
-                if kind.name not in placed:
-                    continue
-                try:
-                    best = best_for_contexts(try_candidates(kind, fold.kept, known, score))
-                    problem: object = "It does not apply."
-                except (ProblemError, ResourceError) as error:
-                    best, problem = None, error
-                if best is None:
-                    del placed[kind.name]
-                    notes.append(
-                        f"{kind.name} is not evaluated on held-out contexts. Without one of the folds: {problem}"
-                    )
-                else:
-                    placed[kind.name].append(Geometry.of(best.place(fold.contexts), best.seeds))
-        return placed if folds else {}, notes
-
-    def _known_without(self, fold: Fold, run: Factors) -> FitInputs:
-        """What is known without a fold: the run's loss on the kept contexts."""
-        gap = None
-        if self.known.loss_gap is not None:
-            gap = SoftLabels.from_statistics(fold.kept).loss_gap(run.logits)
-            gap = gap if 0.0 < gap < _uniform_gap(fold.kept) else None
-        tolerance = max(self.known.tolerance, FOLD_TOLERANCE)
-        return replace(self.known, prediction=None, at={}, loss_gap=gap, tolerance=tolerance)
-
-    def _held_out_rows(
-        self,
-        folds: Sequence[Fold],
-        placed: Mapping[str, list[Geometry]],
-        infos: Mapping[str, ExplanationInfo],
-        reference: str | None,
-    ) -> list[RivalRow]:
-        """Rows of the held-out contexts, with pairs within folds; `compare` has none, because it fits no fold."""
-        runs, label = [run.H for run in self.inputs.runs], self.inputs.groups
-        ends = np.cumsum([0, *(fold.columns.size for fold in folds)])
-        parts = [
-            SimilarityNumbers(
-                HELD_OUT,
-                tuple(Geometry.of(H[:, fold.columns]) for H in runs),
-                {name: geometries[place] for name, geometries in placed.items()},
-                runs[0].shape[0],
-                numbered(label[fold.columns]),
+    with progress.stage("Fitting explanations", len(classes)) as stage:
+        # The predictions come first: they decide which contexts are judged.
+        fitted, notes = _fit([kind for kind in classes if kind.ours], known, stage, predicted)
+        reference, inputs = _reference(inputs, {name: fit for name, (_, fit) in fitted.items()})
+        chooser = Chooser.of(inputs)
+        others, more = _fit(
+            [kind for kind in classes if not kind.ours], known, stage, lambda kind: chooser.explain(kind, seen, known)
+        )
+        fitted, notes = fitted | others, notes + more
+        if not fitted:
+            raise ProblemError(
+                f"At least one explanation is needed; explanations={settings.explanations!r} leaves none here. "
+                f"{' '.join(notes)} Choose among {', '.join(member_names(EXPLANATIONS))}."
             )
-            for place, fold in enumerate(folds)
-        ]
-        columns = np.concatenate([fold.columns for fold in folds])
-        places = [np.arange(first, last) for first, last in pairwise(ends)]
-        numbers = FoldedNumbers(parts, places, numbered(label[columns]))
-        assessed = assess_run(self.inputs, numbers, lambda factors: factors.H[:, columns], self.settings)
-        return rival_rows(assessed, infos, reference if reference in infos else None)
+        if reference is None and known.proxy_only and PROXY.info.name in others:
+            reference = PROXY.info.name
+        explained = {kind.name: _explained(kind, inputs, *fitted[kind.name]) for kind in classes if kind.name in fitted}
+        _, rows = pair_numbers(inputs, explained, reference, settings)
+    notes = [*inputs.limitations, *notes, *_fit_limitations({name: fit for name, (_, fit) in fitted.items()})]
+    return Rivals(
+        rows=tuple(rows),
+        limitations=(*notes, *sampling_limitations(stats.V, inputs.kept, inputs.seen)),
+        held_out=0,
+        permutations=settings.permutations,
+        seed=settings.seed,
+        prediction=reference,
+        runs=len(inputs.runs),
+        loss_gap=known.loss_gap,
+    )
 
 
-def _on_judged(inputs: Inputs, about: ExplanationInfo, fit: AbstractFit) -> Explained:
-    """A prediction on the contexts that are judged and the tokens that occur."""
-    assert isinstance(fit, AbstractFactorFit)
-    return Explained.by_factors(about, fit.factors, inputs)
+def _fit(
+    classes: Sequence[type[AbstractRival]],
+    known: FitInputs,
+    stage: AbstractStage,
+    fit: Callable[[type[AbstractRival]], Fitted | None],
+) -> tuple[dict[str, Fitted], list[str]]:
+    """Explanations that were fitted, and why some were not."""
+    fitted: dict[str, Fitted] = {}
+    notes, absent = [], []
+    for kind in classes:
+        try:
+            best = fit(kind)
+        except (ProblemError, ResourceError) as problem:
+            if kind.quick:
+                raise
+            notes.append(f"{kind.name} was left out. {problem}")
+        else:
+            if best is not None:
+                fitted[kind.name] = best
+            elif not kind.quick and known.proxy_only:
+                absent.append(kind.name)
+        stage.advance(1, kind.name)
+    if absent:
+        notes.append(f"Left out: {', '.join(absent)}. The given prediction is of the proxy alone.")
+    return fitted, notes
 
 
-def _score_of_contexts(run: Factors, groups: Int) -> Callable[[AbstractFit], list[float]]:
-    """Agreement of a fit's contexts with the run's, each pair of supports counted once."""
-    drawn = drawn_items(groups.size)
-    pairs, X = CrossFit.of(numbered(groups[drawn]), by_unit=True), full_cosines(run.H[:, drawn])
-    return lambda fit: [float(pairs.agreements(X, [full_cosines(fit.contexts(drawn))])[0])]
+def _explained(kind: type[AbstractRival], inputs: Inputs, explained: Explained | None, fit: AbstractFit) -> Explained:
+    if explained is not None:
+        return explained
+    assert isinstance(fit, FactorFit), "predictions have factors"
+    return Explained.by_factors(information(kind), fit.factors, inputs)
+
+
+def _reference(inputs: Inputs, predictions: Mapping[str, AbstractFit]) -> tuple[str | None, Inputs]:
+    """Name of the prediction, and the contexts that are judged.
+
+    It is the one at the loss in the norm of the optimizer, or that was chosen on half of the supports; else the one in
+    the limit.
+    """
+    at = {norm: target.info.name for norm, target in AT_LOSS.items() if target.info.name in predictions}
+    everything = np.arange(inputs.size[1], dtype=np.int64)
+    norm, inputs = judged_inputs(inputs, {norm: predictions[name].contexts(everything) for norm, name in at.items()})
+    if norm is not None:
+        return at[norm], inputs
+    return LIMIT.info.name if LIMIT.info.name in predictions else None, inputs
 
 
 def _fit_limitations(fits: Mapping[str, AbstractFit]) -> list[str]:

@@ -182,7 +182,7 @@ class SimilarityNumbers(AbstractNumbers):
 
     def number(self, kind: str) -> str:
         """Name of a number of one of the `KINDS`, such as "context_agreement"."""
-        return f"{self.items.removesuffix('s').removeprefix('held-out ').replace(' ', '_')}_{kind}"
+        return f"{self.items.removesuffix('s').replace(' ', '_')}_{kind}"
 
     def without_direction(self, key: str) -> int:
         """Number of items without a direction in an explanation."""

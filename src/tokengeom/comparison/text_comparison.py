@@ -19,7 +19,6 @@ from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.similarity_numbers import KINDS
 from tokengeom.comparison.target import MEANINGS
 from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float
 from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
 from tokengeom.results.convert import Added, Digest, Number, Skipped, Vector, Within, from_plain
 
@@ -154,11 +153,6 @@ class Movement:
             raise ValueError(f"{self.items} must have one number per name")
         if not {item.name for item in self.listed} <= set(self.names):
             raise ValueError(f"{self.items} are listed that the texts do not share")
-
-    @property
-    def ranked_by(self) -> Float:
-        """The numbers whose largest are listed: those beyond chance, or else all of them."""
-        return np.asarray(self.beyond) if self.beyond else self.moved
 
     @property
     def seen_enough(self) -> int:

@@ -209,7 +209,7 @@ class UnseenContexts:
 def smoothed(counted: NextTokenStatistics, tokens: np.ndarray[Any, Any], discount: float) -> Float:
     """Kneser-Ney's logits for other contexts, V x k, from the suffixes of the counted ones: nothing followed them."""
     k = len(tokens)
-    contexts = ContextStatistics(csc_array((counted.V, k)), np.zeros(k), np.zeros(k, np.int64), tokens)
+    contexts = ContextStatistics(csc_array((counted.V, k)), np.zeros(k, np.int64), tokens)
     return Backoff.of(ContextStatistics.of(counted), discount).logits(contexts).toarray()
 
 

@@ -7,21 +7,6 @@
 The optimum g is the largest margin and ``W / g`` the solution of the margin problem; g = 0 means that no decoder
 separates. The entrywise max norm is a box; for the sum norm W is split into its positive and negative parts. The
 multipliers of the program are those of the margin problem.
-
-`separating_vector` solves the problem of one context with penalised slack, for given tokens:
-
-``min_h ||h||^2 / 2 + (C/2) ||slack||^2   s.t.   M h + slack >= b``
-
-where
-
-``W``      points, V x r, one row per token; ``S`` the support, V booleans
-``M, b``   rows ``a - w_v >= 1`` for v off support, and ``w_z - a >= 0``, ``a - w_z >= 0`` for z on support, with ``a``
-           the mean point on support: margins of 1 over equal in-support logits
-``C``      penalty of slack
-
-Its dual ``min_{u >= 0} ||M^T u||^2 / 2 + ||u||^2 / (2C) - b^T u`` is one non-negative least squares problem, with
-``h = M^T u`` [lawson1974, ch. 23]. Where the points can be separated, h tends to the separating vector of smallest norm
-as C grows, with an error of order 1/C; where they cannot, h is the best compromise.
 """
 
 from __future__ import annotations
@@ -34,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom.core.errors import ProblemError, ResourceError
-from tokengeom.core.numerics import Bool, Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import FROBENIUS, MarginProblem
 from tokengeom.solvers.least_distance import (
@@ -50,8 +35,6 @@ from tokengeom.solvers.ntp_svm import column_lengths, solve_ntp_svm
 
 SMALLEST_MARGIN = 1e-8
 """Per unit of norm and of the largest embedding; HiGHS is accurate to about 1e-9."""
-PENALTY = 1e4
-"""C for points of unit size: hard margins to a few parts in ten thousand."""
 START = 1e-4
 """Relative gap of the Frobenius solution from which the spectral and the nuclear norm start."""
 
@@ -134,24 +117,3 @@ def _singular_margin(problem: MarginProblem, tolerance: float) -> MarginAnswer:
     if not problem.has_margins:
         return start
     return MarginAnswer(True, solve_singular_margin(problem, solution.x, A, tolerance))
-
-
-def separating_vector(W: Float, S: Bool, penalty: float = PENALTY) -> Float:
-    """The vector h (r) whose logits ``W h`` are equal on S and at least 1 lower elsewhere, as nearly as possible."""
-    M, b = _constraints(W, S)
-    scale = float(np.linalg.norm(M, axis=1).max(initial=0.0))
-    if not (scale > 0 and b.any()):
-        return np.zeros(W.shape[1])
-    slack = np.sqrt(penalty)
-    A = np.vstack([M.T / scale, np.eye(len(b)) / slack])
-    from scipy.optimize import nnls
-
-    u, _ = nnls(A, np.concatenate([np.zeros(W.shape[1]), slack * b]), maxiter=50 * len(b))
-    return np.asarray(M.T @ u / scale**2)
-
-
-def _constraints(W: Float, S: Bool) -> tuple[Float, Float]:
-    inside, outside = W[S], W[~S]
-    mean = inside.mean(axis=0)
-    M = np.vstack([mean - outside, inside - mean, mean - inside])
-    return M, np.concatenate([np.ones(len(outside)), np.zeros(2 * len(inside))])

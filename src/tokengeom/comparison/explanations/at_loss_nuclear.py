@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
+from tokengeom.comparison.explanations.base import AbstractRival, FactorFit, FitInputs
 from tokengeom.comparison.target import AT_LOSS
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.solvers.context_newton import bounded_contexts, ridge_contexts
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.predict import predict
 
 
@@ -36,7 +31,7 @@ class AbstractAtLoss(AbstractRival):
         solves = cls.norm in known.norms and not (known.proxy_only or known.loss_gap is None)
         return [cls(known)] if cls.norm in known.at or solves else []
 
-    def fit(self, stats: NextTokenStatistics) -> LossFit:
+    def fit(self, stats: NextTokenStatistics) -> FactorFit:
         """The prediction that was made before, or a new one."""
         known = self.inputs
         prediction = known.at.get(self.norm)
@@ -46,25 +41,7 @@ class AbstractAtLoss(AbstractRival):
             prediction = predict(stats, loss_gap=gap, norm=self.norm, tolerance=tolerance)
             if prediction.relative_gap > LARGEST_GAP > tolerance:
                 raise ProblemError(f"Its norm is proven only to a relative gap of {prediction.relative_gap:.1e}.")
-        return LossFit(Factors(prediction.W, prediction.H), prediction)
-
-
-@dataclass(frozen=True, eq=False)
-class LossFit(AbstractFactorFit):
-    """Tokens and contexts of a prediction at a loss."""
-
-    prediction: LossPrediction
-
-    def place(self, contexts: ContextStatistics) -> Float:
-        """The h that minimises the context's own loss with its regularisation, given the tokens.
-
-        In the nuclear norm that is ``pi_j KL + (lam/2) ||h||^2``. In the gamma_2 norm it is the loss among the h that
-        are no longer than the longest context.
-        """
-        W, P = self.factors.W, contexts.P.toarray()
-        if self.prediction.norm == "nuclear":
-            return ridge_contexts(W, P, self.prediction.lam / contexts.share)
-        return bounded_contexts(W, P, float(np.linalg.norm(self.factors.H, axis=0).max(initial=0.0)))
+        return FactorFit(Factors(prediction.W, prediction.H))
 
 
 class AtLossNuclear(AbstractAtLoss):

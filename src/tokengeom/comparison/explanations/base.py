@@ -1,17 +1,14 @@
 """What every explanation has: a name, a meaning, and a fit to statistics that gives tokens and contexts.
 
-Tokens and contexts are given for chosen items only, as columns, so no matrix is larger than factors times items. A fit
-also places new contexts, from their next-token probabilities and its tokens; contexts of the fit are placed where they
-are.
+Tokens and contexts are given for chosen items only, as columns, so no matrix is larger than factors times items.
 
 Most explanations are logits M (V x m), centred in each column because softmax does not depend on its mean, with
 
 ``M = U Sigma V^T``,  tokens ``U Sigma^p``,  contexts ``Sigma^p V^T``.
 
 At power ``p = 1/2`` the factors multiply to M and their Gram matrices are ``(M M^T)^{1/2}`` and ``(M^T M)^{1/2}``, as
-for L_mm. A new context with logits x becomes one more column of M, so that it is placed at ``(M M^T + x x^T)^{-1/4} x``
-(`LogitFit`), where contexts of the fit are ``(M M^T)^{-1/4} M``. At power 1 the Gram matrices are ``M M^T`` and ``M^T
-M``: tokens are the rows of M and contexts its columns (`MatrixFit`).
+for L_mm (`LogitFit`). At power 1 the Gram matrices are ``M M^T`` and ``M^T M``: tokens are the rows of M and contexts
+its columns (`MatrixFit`).
 """
 
 from __future__ import annotations
@@ -42,8 +39,6 @@ COMPONENTS = 256
 """Leading singular vectors of a larger matrix."""
 ROUNDING = 1e-13
 """Logits below this are 0: they are rounding errors of a subtracted mean of size 1."""
-LOG_STEP = 0.5
-"""Step of the integral over log t."""
 STEP = 10**0.5
 """Ratio of two values of a free parameter by which a grid is widened."""
 POWERS = (0.5, 1.0)
@@ -56,13 +51,11 @@ class ContextStatistics:
 
     where
         P         next-token probabilities, V x k
-        share     share of each context, relative to all contexts of the fit together, k
         windows   how often each occurred, k; None where there are no counts
         tokens    their tokens, k x L, as in `NextTokenStatistics.contexts`; None where they are not known
     """
 
     P: csc_array
-    share: Float
     windows: Int | None = None
     tokens: NDArray[np.int32] | None = None
 
@@ -70,13 +63,13 @@ class ContextStatistics:
     def of(stats: NextTokenStatistics) -> ContextStatistics:
         """All contexts of statistics."""
         windows = stats.context_counts if stats.has_counts else None
-        return ContextStatistics(stats.P, stats.pi, windows, stats.contexts)
+        return ContextStatistics(stats.P, windows, stats.contexts)
 
     def select(self, columns: Int) -> ContextStatistics:
         """Some of them, in the given order."""
         windows = None if self.windows is None else self.windows[columns]
         tokens = None if self.tokens is None else self.tokens[columns]
-        return ContextStatistics(self.P[:, columns], self.share[columns], windows, tokens)
+        return ContextStatistics(self.P[:, columns], windows, tokens)
 
     @property
     def counts(self) -> Float:
@@ -107,10 +100,6 @@ class AbstractFit(ABC):
     @abstractmethod
     def contexts(self, columns: Int) -> Float:
         """Vectors of these contexts, among those it was fitted to, as columns; 0 for one without a direction."""
-
-    @abstractmethod
-    def place(self, contexts: ContextStatistics) -> Float:
-        """Vectors of new contexts on the same tokens, as columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +152,6 @@ class AbstractRival(ABC):
         Whether its fit needs no solver and no training, so that every comparison can show it.
     ``ours``
         Whether it is the prediction itself, at a loss or in the limit.
-    ``places``
-        Whether it places new contexts by their probabilities, as a run has them that was trained on all contexts.
     """
 
     name: ClassVar[str]
@@ -174,7 +161,6 @@ class AbstractRival(ABC):
     parameters: ClassVar[str] = "none"
     quick: ClassVar[bool] = True
     ours: ClassVar[bool] = False
-    places: ClassVar[bool] = True
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
@@ -322,56 +308,12 @@ class LogitFit(AbstractFit):
             self._inside(self.rule(self.fitted_to.select(columns))) * self.s[:, None] ** (self.power - 1.0)
         )
 
-    def place(self, contexts: ContextStatistics) -> Float:
-        """``(M M^T + x x^T)^{-1/4} x``: coordinates on U, then what is outside of its span (not where truncated)."""
-        M = self.rule(contexts)
-        inside = self._inside(M)
-        if self.power == 1.0:
-            return inside
-        outside = np.zeros((0, M.shape[1]))
-        if not self.is_truncated:
-            outside = centre_columns(M.toarray()) - self.U @ inside
-            # Rounding has no direction.
-            size = np.linalg.norm(outside, axis=0)
-            outside[:, size <= RANK_TOLERANCE * np.linalg.norm(inside, axis=0)] = 0.0
-        factors, beyond = one_more_column(self.s, inside, np.linalg.norm(outside, axis=0))
-        return np.vstack([factors * inside, beyond * outside])
-
     def _inside(self, M: csc_array | SparseProduct) -> Float:
         """``U^T M``; the columns of U sum to 0, so M need not be centred."""
         inside = np.asarray((M.T @ self.U).T)
         # A column of equal logits has no direction; what is left of it is rounding.
         inside[:, np.linalg.norm(inside, axis=0) <= RANK_TOLERANCE * column_norms(M)] = 0.0
         return inside
-
-
-def one_more_column(s: Float, inside: Float, outside: Float) -> tuple[Float, Float]:
-    """Factors by which ``(U diag(s^2) U^T + x x^T)^{-1/4}`` multiplies x, for each of k vectors x.
-
-    With ``x = U a + b``, b orthogonal to U, the result is ``U (f a) + g b``. From ``B^{-1/4} = sin(pi/4)/pi int_0^inf
-    t^{-1/4} (B + t)^{-1} dt`` and the inverse of a matrix with a term of rank one, everything is diagonal:
-
-    ``f_i = sin(pi/4)/pi int t^{-1/4} / ((s_i^2 + t) (1 + phi(t))) dt``
-
-    with ``phi(t) = sum_i a_i^2 / (s_i^2 + t) + ||b||^2 / t``; g is the same with ``s_i = 0``.
-
-    ``inside``
-        a, r x k.
-    ``outside``
-        Norms of b, k.
-    """
-    square = s**2
-    largest = max(float(square.max(initial=0.0)), float((inside**2).sum(axis=0).max(initial=0.0)), 1e-300)
-    largest = max(largest, float((outside**2).max(initial=0.0)))
-    # Trapezoids in log t, which converge exponentially; beyond the last the sum is geometric.
-    logs = np.arange(np.log(largest) - 32.0, np.log(largest) + 24.0, LOG_STEP)
-    t = np.exp(logs)
-    D = 1.0 / (square[:, None] + t)
-    phi = (inside**2).T @ D + (outside**2)[:, None] / t
-    weight = LOG_STEP * t**0.75 / (1.0 + phi)
-    tail = LOG_STEP * t[-1] ** -0.25 / np.expm1(LOG_STEP / 4.0)
-    scale = np.sin(np.pi / 4.0) / np.pi
-    return scale * (D @ weight.T + tail), scale * (weight @ (1.0 / t) + tail)
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,18 +330,14 @@ class MatrixFit(AbstractFit):
 
     def contexts(self, columns: Int) -> Float:
         """Columns of M."""
-        return self.place(self.fitted_to.select(columns))
-
-    def place(self, contexts: ContextStatistics) -> Float:
-        """The centred logits of the contexts; they need no tokens."""
-        M = centre_columns(self.rule(contexts).toarray())
+        M = centre_columns(self.rule(self.fitted_to.select(columns)).toarray())
         M[:, np.ptp(M, axis=0) <= ROUNDING * np.abs(M).max(initial=0.0)] = 0.0
         return M
 
 
 @dataclass(frozen=True, eq=False)
-class AbstractFactorFit(AbstractFit):
-    """Tokens and contexts of given factors; a subclass says how new contexts are placed."""
+class FactorFit(AbstractFit):
+    """Tokens and contexts of given factors."""
 
     factors: Factors
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ContextStatistics
+from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival
 from tokengeom.core.numerics import Float, Int, centre_columns
 from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -59,17 +59,9 @@ class DegreeFit(AbstractFit):
         return np.vstack([shared, apart - own[:, None] / own.size])
 
     def contexts(self, columns: Int) -> Float:
-        """Placed by the same rule as any other context."""
-        return self._placed(self.k[columns])
-
-    def place(self, contexts: ContextStatistics) -> Float:
-        """From the numbers of their next tokens, and the degrees of the tokens."""
-        return self._placed(np.diff(contexts.P.indptr).astype(np.float64))
-
-    def _placed(self, k: Float) -> Float:
         """Columns of ``C Q``, then ``((1 - 1/V) sum_z R[z,j])^{1/2}`` in a direction of their own."""
         a, number = np.unique(self.a, return_counts=True)
-        Q, V = self._probabilities(a, k), self.a.size
+        Q, V = self._probabilities(a, self.k[columns]), self.a.size
         own = np.sqrt((1.0 - 1.0 / V) * (number @ (Q * (1.0 - Q))))
         return np.vstack([np.sqrt(number)[:, None] * (Q - number @ Q / V), np.diag(own)])
 

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
+from tokengeom.comparison.explanations.base import AbstractRival, FactorFit, FitInputs
 from tokengeom.comparison.target import LIMIT
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float
-from tokengeom.solvers.margin import separating_vector
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
@@ -42,23 +38,9 @@ class MaximumMargin(AbstractRival):
         """With the prediction that was given; left out where the statistics are too large to solve for."""
         return [] if known.proxy_only else [cls(known.prediction)]
 
-    def fit(self, stats: NextTokenStatistics) -> MarginFit:
+    def fit(self, stats: NextTokenStatistics) -> FactorFit:
         """The solution for these statistics."""
         prediction = self.prediction
         if prediction is None:
             prediction = predict(stats, spread_solves=0, tolerance=TOLERANCE)
-        return MarginFit(Factors(prediction.W, prediction.H))
-
-
-@dataclass(frozen=True, eq=False)
-class MarginFit(AbstractFactorFit):
-    """Tokens and contexts of L_mm."""
-
-    def place(self, contexts: ContextStatistics) -> Float:
-        """Smallest h with ``W h`` equal on support and at least 1 lower elsewhere, once per distinct support."""
-        W, S = self.factors.W, contexts.P.toarray() > 0
-        distinct, group = np.unique(S, axis=1, return_inverse=True)
-        if not distinct.size or W.shape[1] == 0:
-            return np.zeros((W.shape[1], S.shape[1]))
-        placed = np.stack([separating_vector(W, column) for column in distinct.T], axis=1)
-        return np.asarray(placed[:, group.reshape(-1)])
+        return FactorFit(Factors(prediction.W, prediction.H))

@@ -43,11 +43,7 @@ class FrameFit(AbstractFit):
         return vertices
 
     def contexts(self, columns: Int) -> Float:
-        """Placed by the same rule as any other context."""
-        return self.place(self.fitted_to.select(columns))
-
-    def place(self, contexts: ContextStatistics) -> Float:
         """Mean of the vertices of the most frequent next tokens."""
-        P = contexts.P.copy()
-        P.data = most_frequent(contexts.P)
+        P = self.fitted_to.P[:, columns].copy()
+        P.data = most_frequent(P)
         return np.asarray(P.toarray() - 1.0 / P.shape[0])

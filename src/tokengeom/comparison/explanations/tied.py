@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ContextStatistics, FitInputs
+from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs
 from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, OPTIMIZER, RATES, SEEDS, TrainedFeatures
 from tokengeom.core.numerics import Float, Int, centre_columns
 from tokengeom.models.factored import FACTORED
@@ -31,7 +31,6 @@ class TiedFeatures(AbstractRival):
     uses: ClassVar[str] = "tokens of contexts, probabilities, the loss and the optimizer"
     parameters: ClassVar[str] = f"random start, mean of {SEEDS}"
     quick: ClassVar[bool] = False
-    places: ClassVar[bool] = False
     inputs: FitInputs
 
     @classmethod
@@ -72,8 +71,3 @@ class TiedFit(AbstractFit):
     def contexts(self, columns: Int) -> Float:
         """Columns of every H."""
         return self.simulation.H[:, columns]
-
-    def place(self, contexts: ContextStatistics) -> Float:
-        """``f(A phi(x))``, from the tokens of a context alone: it was never seen, and what follows it is not known."""
-        assert contexts.tokens is not None, "left out where tokens are not known"
-        return self.simulation.place(contexts.tokens)

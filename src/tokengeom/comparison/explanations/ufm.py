@@ -11,11 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ContextStatistics, FitInputs
+from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, unit_columns
-from tokengeom.solvers.context_newton import bounded_contexts
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.settings import TrainingSettings
@@ -97,11 +96,3 @@ class TrainedFit(AbstractFit):
     def contexts(self, columns: Int) -> Float:
         """Columns of every H."""
         return np.vstack([unit_columns(factors.H[:, columns]) for factors in self.trainings])
-
-    def place(self, contexts: ContextStatistics) -> Float:
-        """The h with the smallest loss, given the tokens, among those no longer than the mean trained context."""
-        P, placed = contexts.P.toarray(), []
-        for factors in self.trainings:
-            radius = float(np.linalg.norm(factors.H, axis=0).mean())
-            placed.append(unit_columns(bounded_contexts(factors.W, P, radius)))
-        return np.vstack(placed)
