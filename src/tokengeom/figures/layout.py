@@ -1,4 +1,4 @@
-"""Sizes of panels and positions of the names beside points, in inches; shared by both renderers.
+"""Sizes of panels and positions of the names beside points, in inches, of static pictures.
 
 A heat-map grows until its names fit, up to a limit. A name beside a point goes to the one of eight positions around
 the point where it covers least.
@@ -85,8 +85,8 @@ def text_width(text: str, size: float) -> float:
     return len(text) * CHARACTER * size / 72
 
 
-def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
-    """Size of a panel in a figure with ``columns`` columns; ``stacked`` puts one legend entry in each row."""
+def panel_size(panel: Panel, columns: int) -> PanelSize:
+    """Size of a panel in a figure with ``columns`` columns."""
     width, height = _axes_size(panel, min(columns, 3))
     left, right, bottom = 0.75, 0.2, 0.6
     if isinstance(panel, HeatmapPanel):
@@ -97,7 +97,7 @@ def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
         bottom += _longest(panel.x_names)
     left += 0.15 * (len(wrap(panel.y_label, height, LABEL_SIZE)) - 1)
     bottom += 0.15 * (len(wrap(panel.x_label, width, LABEL_SIZE)) - 1)
-    per_row, rows = legend_grid(legend_labels(panel), 0.0 if stacked else LEGEND_LEFT + width)
+    per_row, rows = legend_grid(legend_labels(panel), LEGEND_LEFT + width)
     top = 0.15 + 0.19 * len(wrap(panel.title, width, PANEL_SIZE))
     below = bottom - 0.12
     return PanelSize(width, height, left, right, top, bottom + (0.06 + 0.19 * rows if rows else 0.0), below, per_row)
@@ -122,10 +122,10 @@ class PlacedPanel:
     top: float
 
 
-def place_panels(figure: Figure, stacked: bool = False) -> tuple[list[PlacedPanel], float, float]:
+def place_panels(figure: Figure) -> tuple[list[PlacedPanel], float, float]:
     """All panels with their places in the grid, and the grid's width and height."""
     columns = max(1, min(figure.columns, len(figure.panels)))
-    sizes = [panel_size(panel, columns, stacked) for panel in figure.panels]
+    sizes = [panel_size(panel, columns) for panel in figure.panels]
     # Axes in one column of the grid start at the same distance from its left edge.
     lefts = [max(size.left for size in sizes[c::columns]) for c in range(columns)]
     sizes = [replace(size, left=lefts[index % columns]) for index, size in enumerate(sizes)]
