@@ -281,9 +281,9 @@ def _scatter(panel: ScatterPanel, axes: Axes) -> Traces:
     for points, index in zip(panel.points, prepare.colour_indices(panel.points), strict=True):
         x, y, shade = prepare.drawable(points.x), prepare.drawable(points.y), prepare.colour(index)
         if panel.from_origin:
-            spokes = [[v for value in side for v in (0.0, float(value), None)] for side in (x, y)]
+            across, up = ([v for value in side for v in (0.0, float(value), None)] for side in (x, y))
             rays = {"hoverinfo": "skip", "showlegend": False, "opacity": 0.5}
-            traces.append({**_line("", *spokes, shade, 1, "solid"), **rays})
+            traces.append({**_line("", across, up, shade, 1, "solid"), **rays})
         label, white = plotly_text(points.label), {"color": "white", "width": 0.8}
         traces.append({
             "type": "scatter", "mode": "markers+text" if panel.from_origin else "markers", "textposition": "top center",

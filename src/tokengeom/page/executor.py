@@ -293,14 +293,8 @@ def measure_comparison(passes: float, stats: NextTokenStatistics) -> Estimate:
 def measure_rivals(passes: float, stats: NextTokenStatistics) -> Estimate:
     """Time of rival explanations: the trainings of unconstrained features among them may reach the loss early."""
     compared, steps = measure_comparison(passes, stats).seconds, SEEDS * MOST_STEPS
-    trained = (
-        3.0
-        * seen_tokens(stats.P).size
-        * stats.m
-        * LARGEST_DIM
-        * steps
-        * measure_speed(Backend.on(), stats.V, stats.m).product
-    )
+    per_product = measure_speed(Backend.on(), stats.V, stats.m).product
+    trained = 3.0 * seen_tokens(stats.P).size * stats.m * LARGEST_DIM * steps * per_product
     return Estimate("", compared + trained / 4, compared + trained)
 
 
