@@ -99,5 +99,5 @@ def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
     from pipeline_cases import plain_page, quick
 
     with pytest.MonkeyPatch.context() as patch:
-        plain_page(patch)
+        plain_page(patch, every_rival=True)
         return quick(text, tmp_path_factory.mktemp("finished") / "page.html")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import warnings
+from html import escape
 from typing import Any
 
 import numpy as np
 
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Points, ScatterPanel
+from tokengeom.figures.interactive import to_boxes
 from tokengeom.figures.prepare import legible
 from tokengeom.figures.static import draw
 
@@ -83,23 +84,23 @@ def static_texts(canvas: Any) -> set[str]:
     return {text.get_text().replace("\n", " ") for text in canvas.findobj(Text) if text.get_text()}
 
 
-def plotly_texts(page: Any) -> set[str]:
-    """Every text of a plotly figure, with wrapped lines joined."""
+def plotly_texts(figure: Figure) -> set[str]:
+    """Every text of the boxes of a figure; their titles as the page escapes them."""
     found: set[str] = set()
 
     def visit(item: object) -> None:
         if isinstance(item, str):
             found.add(item)
-            found.add(item.replace("<br>", " "))
         elif isinstance(item, dict):
             for name, value in item.items():
-                if name not in ("hovertemplate", "bdata", "dtype", "template"):
+                if name != "hovertemplate":
                     visit(value)
         elif isinstance(item, list):
             for value in item:
                 visit(value)
 
-    visit(json.loads(page.to_json()))
+    for box in to_boxes(figure):
+        visit([box.drawn, escape(legible(box.title), quote=False)])
     return found
 
 

@@ -38,9 +38,8 @@ def named_extras(folder: Path) -> dict[str, str]:
     from tokengeom.callbacks import huggingface, lightning
     from tokengeom.corpus.in_memory import load_saved_dataset
     from tokengeom.figures.base import Curve, Figure, LinePanel
-    from tokengeom.figures.interactive import to_plotly
+    from tokengeom.figures.interactive import save_interactive
     from tokengeom.figures.static import draw
-    from tokengeom.page.sections.figures import to_boxes
 
     stats = tg.NextTokenStatistics.from_counts(
         np.array([[2, 0, 1], [1, 3, 0], [0, 1, 1]]), contexts=np.arange(3)[:, None]
@@ -58,8 +57,7 @@ def named_extras(folder: Path) -> dict[str, str]:
         "torch: train on a GPU": lambda: tg.train(stats, model="ufm", dim=4, steps=1, device="cuda"),
         "report: write a page": lambda: tg.report(str(text), folder / "page.html"),
         "figures: draw a picture": lambda: draw(figure),
-        "figures: draw an interactive figure": lambda: to_plotly(figure),
-        "figures: draw a panel of the page": lambda: to_boxes(figure),
+        "figures: draw an interactive figure": lambda: save_interactive(figure, folder / "figure.html"),
         "spark: count with Spark": lambda: tg.count(text, engine="spark"),
         "huggingface: read a data set": lambda: load_saved_dataset(folder),
         "huggingface: log in a Trainer": lambda: huggingface.TokengeomCallback(None, None),  # type: ignore[arg-type]

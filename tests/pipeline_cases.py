@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tokengeom.comparison.rivals import rivals
 from tokengeom.corpus.stories import stories
 from tokengeom.page.report import Report, report
 
@@ -33,8 +35,11 @@ def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
     return path
 
 
-def plain_page(patch: pytest.MonkeyPatch) -> None:
-    """Replace the page by one line, and do not verify rivals: other tests check both, which take seconds."""
+def plain_page(patch: pytest.MonkeyPatch, *, every_rival: bool = False) -> None:
+    """Replace the page by one line, with one rival that is not verified: other tests check what takes seconds."""
+    if not every_rival:
+        few = partial(rivals, explanations="support_cosines", held_out=0.0)
+        patch.setattr("tokengeom.page.stages.rivals", few)
     patch.setattr("tokengeom.verification.comparisons.rivals_again", lambda claimed, beside: {})
     patch.setattr(
         "tokengeom.page.report.render_page", lambda contents, progress: f"{GENERATOR}<title>{contents.title}</title>"

@@ -14,7 +14,7 @@ from tokengeom.comparison.monitor import feature_probes, linear_probes
 from tokengeom.comparison.rivals import rivals
 from tokengeom.core.factors import Factors
 from tokengeom.figures.base import Figure
-from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
+from tokengeom.figures.comparisons import checkpoints, rival_bars
 from tokengeom.figures.heatmaps import (
     evolution,
     feature_heatmaps,
@@ -146,9 +146,6 @@ def figures(
         "rival_bars": [
             rival_bars(rivals(stats, run, prediction, permutations=20)),
             rival_bars(rivals(stats, run, prediction, permutations=0)),
-        ],
-        "disagreement": [
-            disagreement({f"run {k}": point.comparison for k, point in enumerate(over_training.points[1:])})
         ],
         "concepts": [concepts(found, stats), concepts(found, stats, learned=learned)],
         "checkpoints": [checkpoints(over_training), checkpoints(replace(over_training, points=without_steps))],

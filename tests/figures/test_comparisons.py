@@ -10,7 +10,7 @@ from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import InputError
-from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
+from tokengeom.figures.comparisons import checkpoints, rival_bars
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
@@ -42,25 +42,6 @@ def test_a_checkpoint_above_the_uniform_guess_has_a_gap_in_the_curve(over_traini
     curve = line_panel(figure, "Agreement with the prediction at the loss").curves[0]
     assert np.isnan(curve.y[0])
     assert np.isfinite(curve.y[1:]).all()
-
-
-def test_efficiency_logits_and_split_are_drawn_as_they_were_measured(over_training: CheckpointCurve) -> None:
-    comparison = over_training.points[-1].comparison
-    one = comparison.disagreement
-    assert one is not None
-    figure = disagreement({"run": comparison, "again": comparison})
-    shares, exponent = (line_panel(figure, panel.title) for panel in figure.panels)
-    mine = [curve for curve in shares.curves if curve.label == "run"]
-    cosine = comparison.judged_numbers["logit_cosine"]
-    expected = [[one.efficiency, one.efficiency_high], [cosine.low, cosine.value, cosine.high]]
-    for curve, heights in zip(mine, [*expected, [one.split_contexts], [one.split_tokens]], strict=True):
-        np.testing.assert_array_equal(curve.y, heights)
-    assert [round(float(curve.x[0])) for curve in mine] == [1, 2, 3, 4]
-    assert [curve.in_legend for curve in shares.curves] == [True, False, False, False] * 2
-    assert exponent.curves[0].y == one.split_exponent
-    assert exponent.levels == [("balanced", 0.5)]
-    with pytest.raises(InputError, match="at least one comparison"):
-        disagreement({})
 
 
 def test_rivals_are_ranked_with_interval_floor_and_what_is_attainable(

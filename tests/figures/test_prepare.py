@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.figures.prepare import drawable, drawn_breaks, legible, names_fit, short
+from tokengeom.figures.prepare import COLOURS, DARK, DIVERGING, drawable, drawn_breaks, legible, names_fit, short
 
 
 def test_numbers_that_an_axis_cannot_show_become_nan() -> None:
@@ -51,3 +51,21 @@ def test_crowded_breaks_are_left_out() -> None:
     assert drawn_breaks(clusters, 400, 3.0) == []
     assert drawn_breaks([7], 400, 3.0) == [7]
     assert drawn_breaks([], 400, 3.0) == []
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG contrast ratio of two colours."""
+
+    def luminance(colour: str) -> float:
+        parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        linear = np.where(parts <= 0.03928, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    high, low = sorted([luminance(one), luminance(other)], reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_every_colour_has_contrast_on_a_dark_page(colour: str) -> None:
+    background = DARK[DIVERGING[len(DIVERGING) // 2]]
+    assert contrast(DARK[colour], background) >= 4.5

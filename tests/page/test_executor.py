@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ import pytest
 
 import tokengeom as tg
 from pipeline_cases import JUDGED, RUNS, STAGES, plain_page, quick, results_of, write_text
-from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.corpus.tokenizers import ByteTokenizer, CharacterTokenizer
@@ -37,7 +35,6 @@ from waiting import wait_until
 def _quick_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of one line, and one rival explanation: stages are what is tested here."""
     plain_page(monkeypatch)
-    monkeypatch.setattr("tokengeom.page.stages.rivals", partial(rivals, explanations="support_cosines"))
 
 
 @pytest.fixture

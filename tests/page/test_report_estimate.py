@@ -92,7 +92,7 @@ def test_the_estimate_is_the_sum_of_predictions_trainings_and_expected_durations
 
 
 def test_time_of_comparing_grows_with_pairs_of_items_that_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "_speed", lambda rows, columns: Speed(product=1e-3, eigen=0.0, entry=1e-2))
+    monkeypatch.setattr(executor, "measure_speed", lambda *given: Speed(product=1e-3, eigen=0.0, entry=1e-2))
     # Three tokens, of which one never occurs, and two contexts.
     stats = tg.NextTokenStatistics.from_counts([[1, 2], [0, 3], [0, 0]])
     assert measure_comparison(10.0, stats).seconds == pytest.approx(10 * (2**2 + 2**2) * 1e-2)

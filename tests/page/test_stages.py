@@ -26,7 +26,7 @@ def named_in_keys(file: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain_page(monkeypatch)
+    plain_page(monkeypatch, every_rival=True)
 
 
 @pytest.fixture

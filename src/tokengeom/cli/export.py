@@ -50,5 +50,4 @@ def export_command(
         console.print(f"{seconds:.1f} s. Saved in {folder}, hash {seal}.")
 
     seal = hash_of_saved(folder)
-    data = {"out": str(folder), "hash": seal, "files": files, "seconds": seconds}
-    print_result(data, print_text)
+    print_result({"out": str(folder), "hash": seal, "files": files, "seconds": seconds}, print_text)

@@ -26,6 +26,5 @@ def stories_command(
     from tokengeom.corpus.stories import write_stories
 
     written = write_stories(path, words, seed)
-    text = f"{written:,} words written to {path}."
-    data = {"words": written, "out": str(path)}
-    print_result(data, lambda console: console.print(text, markup=False))
+    said = f"{written:,} words written to {path}."
+    print_result({"words": written, "out": str(path)}, lambda console: console.print(said, markup=False))

@@ -1,4 +1,4 @@
-"""Agreement with a model's geometry: of rival explanations and of checkpoints; where a disagreement comes from."""
+"""Agreement with a model's geometry: of rival explanations and of checkpoints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.checkpoints import CheckpointCurve
-from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.explained import RivalRow
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import InputError
@@ -17,8 +16,6 @@ from tokengeom.figures.base import EQUAL, Curve, Figure, LinePanel, Scale
 
 WIDE = 20.0
 """Ratio of the largest to the smallest step, or loss gap, beyond which its axis is logarithmic."""
-SOURCES = ("efficiency", "logits", "split: H", "split: W")
-EXPONENT = ("split: W and H",)
 ITEM_NAMES = {
     "supports": "contexts, pairs of supports",
     "contexts": "contexts, pairs of contexts",
@@ -122,47 +119,3 @@ def _over_training(steps: Float, tables: Sequence[Mapping[str, Agreement]], item
     if np.isfinite(floor).any():
         curves.append(Curve(f"{items}, chance", steps, floor, dotted=True, colour=colour))
     return curves
-
-
-def disagreement(comparisons: Mapping[str, Comparison], noun: str = "run") -> Figure:
-    """Where a disagreement comes from: efficiency, cosine of the logits and split of each run, by its name.
-
-    ``noun`` is what the caption calls that which was compared.
-    """
-    if not comparisons:
-        raise InputError("A figure of disagreement needs at least one comparison; got none.")
-    shares, exponents = list[Curve](), list[Curve]()
-    for index, (name, comparison) in enumerate(comparisons.items()):
-        offset = 0.12 * (index - (len(comparisons) - 1) / 2)
-        for place, heights in _sources(comparison).items():
-            known = heights[np.isfinite(heights)]
-            if known.size:
-                target = exponents if place > len(SOURCES) else shares
-                x = np.full(known.size, float((place - 1) % len(SOURCES) + 1) + offset)
-                target.append(Curve(name, x, known, colour=index, in_legend=not any(c.label == name for c in target)))
-    x_label, best, balanced = "what is measured", [("best", 1.0)], [("balanced", 0.5)]
-    panels = [
-        LinePanel("How close to 1", x_label, "share or cosine", shares, levels=best, x_names=SOURCES),
-        LinePanel("Split exponent", x_label, "exponent", exponents, levels=balanced, x_names=EXPONENT),
-    ]
-    caption = (
-        f"Efficiency: smallest norm of logits with the {noun}'s loss over the norm of the {noun}'s logits, from the "
-        f"proven lower bound to the value found. Logits: cosine of the {noun}'s centred logits with the predicted "
-        f"ones, with its 95% interval. Split: agreement of the {noun}'s contexts H and tokens W with the balanced "
-        "factors of its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the "
-        "tokens carry less than their share, above it where the contexts do."
-    )
-    shown = [panel for panel in panels if panel.curves]
-    return Figure("disagreement", "Where a disagreement comes from", caption, shown, columns=2)
-
-
-def _sources(comparison: Comparison) -> dict[int, Float]:
-    """Place on the axis -> heights of one line; the last place is the split exponent."""
-    sources = comparison.disagreement
-    cosine = comparison.judged_numbers.get("logit_cosine")
-    heights = {} if cosine is None else {2: np.array([cosine.low, cosine.value, cosine.high])}
-    if sources is not None:
-        heights[1] = np.array([sources.efficiency, sources.efficiency_high])
-        heights |= {3: np.array([sources.split_contexts]), 4: np.array([sources.split_tokens])}
-        heights[len(SOURCES) + 1] = np.array([sources.split_exponent])
-    return {place: heights[place] for place in sorted(heights)}

@@ -1,28 +1,26 @@
-"""Interactive pictures (.html): any figure drawn with plotly; hovering over a cell or a point shows what it is.
+"""Interactive pictures: each panel of a figure as a box for plotly; hovering over a cell or a point shows what it is.
 
-Panels have the same sizes and positions as in the static picture. A saved page contains plotly's code and loads nothing
-from the network.
+A box has no width: it fills its container, so that boxes can stand side by side or be stacked. The page of a report
+shows them, and a saved page (.html) of one figure too; both contain plotly's code and load nothing from the network.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tokengeom.core.errors import InputError, missing_extra
 from tokengeom.core.numerics import Float
-from tokengeom.figures import layout, prepare
+from tokengeom.figures import prepare
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, Scale, ScatterPanel
+from tokengeom.figures.prepare import BACKGROUND, FAINT, GRID, TEXT, WEB_FONT, short
 from tokengeom.results.folders import FIGURE_BY_US, replace_file, require_ours
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 LARGER = 1.4
 """Pixels on the screen per point of a font size in print."""
@@ -30,84 +28,62 @@ SYMBOLS = {"point": "circle", "star": "star", "square": "square", "cross": "x"}
 SIZES = {"point": 9, "star": 15, "square": 9, "cross": 9}
 LEVELS = ("dash", "longdashdot")
 MARKS = ("dot", "dashdot")
-PIXELS = 110
-"""Pixels per inch of the layout."""
-HEAD = 0.45
 CONFIG = {
     "displaylogo": False,
     "typesetMath": False,
-    "responsive": False,
+    "responsive": True,
     "plotlyServerURL": "",
     # Listed explicitly, because plotly's default buttons include one that uploads the figure.
     "modeBarButtons": [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
 }
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
 """Content security policy of a saved page: nothing is loaded from outside it."""
+NAME, LETTER = 12, 5.6
+"""Pixels along an axis that a tick label takes, and pixels of its length per letter."""
+AROUND = 80
+"""Pixels for axis labels and the colour bar beside the axes."""
+NARROWEST, LONGEST, MOST_NAMES = 300, 90, 40
+"""Pixels of the narrowest box, of the longest tick label beside a heat-map in it, and the most such labels."""
+BOX_INCHES = 3.6
+"""Usual width of a box, which decides whether lines between groups would hide a matrix."""
+LINE_HEIGHT = 270
+LEGEND_ROW = 19
+CLEAR = "rgba(0,0,0,0)"
+
+Traces = list[dict[str, Any]]
+Axes = tuple[dict[str, Any], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Place:
-    """Position of a panel's axes in a picture, in inches.
+@dataclass(frozen=True, eq=False)
+class Box:
+    """A panel as plotly draws it, without a size.
 
-    ``number``
-        The panel's index.
-    ``left``, ``top``
-        Left and top edge of the axes, measured from the lower left corner of the picture.
-    ``width``, ``height``
-        Size of the picture.
+    ``title``
+        For the page to write above the box.
+    ``drawn``
+        Plotly's ``data`` and ``layout``; the matrix of a heat-map is a NumPy array.
+    ``height``
+        Pixels, or None for a box that is about as high as it is wide.
     """
 
-    number: int
-    left: float
-    top: float
-    width: float
-    height: float
-
-    @property
-    def suffix(self) -> str:
-        """What plotly appends to the names of this panel's axes."""
-        return "" if self.number == 0 else str(self.number + 1)
-
-    def domain(self, size: layout.PanelSize) -> tuple[list[float], list[float]]:
-        """Extent of the axes in x and y, as shares of the picture."""
-        x = [self.left / self.width, (self.left + size.width) / self.width]
-        y = [(self.top - size.height) / self.height, self.top / self.height]
-        return [_share(v) for v in x], [_share(v) for v in y]
+    title: str
+    drawn: dict[str, Any]
+    height: int | None
 
 
-def to_plotly(figure: Figure) -> go.Figure:
-    """A figure as a plotly figure, without its caption."""
-    placed, width, height = layout.place_panels(figure, stacked=True)
-    # Wide enough for the title.
-    width = max(width, 4.0, len(figure.title) * 0.62 * prepare.TITLE_SIZE * 1.25 / PIXELS) + 0.2
-    height += HEAD
-    drawn = empty_picture()
-    drawn.update_layout(
-        template="none",
-        title={"text": escape(figure.title, quote=False), "x": 0.1 / width, "xanchor": "left", "y": 1 - 0.22 / height},
-        title_font_size=prepare.TITLE_SIZE * 1.25,
-        width=round(width * PIXELS),
-        height=round(height * PIXELS),
-        margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        font={"family": prepare.WEB_FONT, "color": prepare.TEXT, "size": 12},
-        paper_bgcolor=prepare.BACKGROUND,
-        plot_bgcolor=prepare.BACKGROUND,
-        hovermode="closest",
-        hoverlabel={"namelength": -1, "align": "left"},
-    )
-    for number, here in enumerate(placed):
-        left, top = 0.1 + here.left + here.size.left, height - HEAD - here.top - here.size.top
-        add_panel(drawn, here.panel, here.size, Place(number, left, top, width, height))
-    return drawn
+def to_boxes(figure: Figure) -> list[Box]:
+    """One box per panel of a figure."""
+    return [_box(panel) for panel in figure.panels]
 
 
-def empty_picture() -> go.Figure:
-    """A plotly figure without any trace."""
+def plotly_code() -> str:
+    """Plotly's own script."""
     try:
-        import plotly.graph_objects as go
+        from plotly.offline import get_plotlyjs
     except ModuleNotFoundError:
         missing_extra("plotly", "figures", "Drawing an interactive figure")
-    return go.Figure()
+    # Browsers normalise line ends before they compute the hash of a script.
+    return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def save_interactive(figure: Figure, path: str | Path) -> Path:
@@ -117,43 +93,27 @@ def save_interactive(figure: Figure, path: str | Path) -> Path:
         raise InputError(
             f"An interactive figure is written as .html; got '{target.name}'. Use save_static for pictures."
         )
-    drawn = to_plotly(figure)
-    # An id made from the content: equal figures give equal pages.
-    name = f"figure-{sha256(drawn.to_json().encode()).hexdigest()[:16]}"
+    boxes = [{"title": box.title, "height": box.height or 420, **box.drawn} for box in to_boxes(figure)]
     page = _PAGE.format(
         title=escape(figure.title),
         caption=escape(figure.caption, quote=False),
-        picture=drawn.to_html(full_html=False, include_plotlyjs=True, config=CONFIG, div_id=name),
+        plotly=plotly_code(),
+        boxes=_json(boxes),
+        config=_json(CONFIG),
+        columns=max(1, min(figure.columns, len(boxes))),
         policy=POLICY,
-        font=prepare.WEB_FONT,
-        text=prepare.TEXT,
-        background=prepare.BACKGROUND,
+        font=WEB_FONT,
+        text=TEXT,
+        background=BACKGROUND,
     )
     require_ours(target, FIGURE_BY_US)
     replace_file(target, page.encode("utf-8"))
     return target
 
 
-def add_panel(drawn: go.Figure, panel: Panel, size: layout.PanelSize, place: Place) -> None:
-    """Add a panel's traces, axes, title and legend."""
-    axes = {"xaxis": f"x{place.suffix}", "yaxis": f"y{place.suffix}"}
-    x, y = place.domain(size)
-    title = "<br>".join(plotly_text(line) for line in layout.wrap(panel.title, size.width, prepare.PANEL_SIZE))
-    drawn.add_annotation(
-        text=title, x=x[0], y=y[1], xref="paper", yref="paper", xanchor="left", yanchor="bottom", align="left",
-        showarrow=False, yshift=4, font_size=prepare.PANEL_SIZE * LARGER,
-    )  # fmt: skip
-    drawn.update_layout({f"xaxis{place.suffix}": _axis(panel.x_label, size.width, x, f"y{place.suffix}")})
-    drawn.update_layout({f"yaxis{place.suffix}": _axis(panel.y_label, size.height, y, f"x{place.suffix}")})
-    if isinstance(panel, HeatmapPanel):
-        _add_heatmap(drawn, panel, size, place, axes)
-        return
-    legend = f"legend{place.suffix}"
-    drawn.update_layout({legend: _legend(size, place)})
-    if isinstance(panel, LinePanel):
-        _add_lines(drawn, panel, place, {**axes, "legend": legend})
-    else:
-        _add_scatter(drawn, panel, size, place, {**axes, "legend": legend})
+def _json(data: object) -> str:
+    """Plain data and matrices as JSON that is safe inside a script element."""
+    return json.dumps(data, default=lambda matrix: [_list(row) for row in matrix]).replace("<", "\\u003c")
 
 
 def plotly_text(name: str) -> str:
@@ -161,125 +121,113 @@ def plotly_text(name: str) -> str:
     return escape(prepare.legible(name), quote=False)
 
 
-def _share(value: float) -> float:
-    return min(1.0, max(0.0, value))
-
-
-def _axis(label: str, inches: float, domain: list[float], anchor: str) -> dict[str, Any]:
-    return {
-        "title": {
-            "text": "<br>".join(plotly_text(line) for line in layout.wrap(label, inches, prepare.LABEL_SIZE)),
-            "standoff": 8,
+def _box(panel: Panel) -> Box:
+    axes = _axis(panel.x_label), _axis(panel.y_label)
+    if isinstance(panel, HeatmapPanel):
+        data, height = _heatmap(panel, axes), _heatmap_height(panel, axes)
+    else:
+        data = _lines(panel, axes) if isinstance(panel, LinePanel) else _scatter(panel, axes)
+        rows = len(prepare.legend_labels(panel)) if isinstance(panel, LinePanel) else 1
+        height = LINE_HEIGHT + LEGEND_ROW * rows
+    layout = {
+        "xaxis": axes[0],
+        "yaxis": axes[1],
+        "autosize": True,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "font": {"family": WEB_FONT, "color": TEXT, "size": 12},
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "hovermode": "closest",
+        "hoverlabel": {
+            "namelength": -1, "align": "left", "bgcolor": BACKGROUND, "bordercolor": FAINT,
+            "font": {"color": TEXT, "family": WEB_FONT, "size": 13},
         },
-        "title_font_size": prepare.LABEL_SIZE * LARGER,
-        "domain": domain,
-        "anchor": anchor,
-        "gridcolor": prepare.GRID,
-        "zeroline": False,
-        "linecolor": prepare.TEXT,
-        "showline": True,
-        "ticks": "outside",
-        "ticklen": 3,
-        "tickfont_size": 11,
-    }
+        "legend": {
+            "orientation": "h", "x": 0, "xanchor": "left", "y": -0.24, "yanchor": "top", "bgcolor": CLEAR,
+            "font": {"size": 12}, "traceorder": "normal",
+        },
+    }  # fmt: skip
+    if isinstance(panel, HeatmapPanel):
+        whole = {"x0": 0, "x1": 1, "y0": 0, "y1": 1, "xref": "paper", "yref": "paper"}
+        layout["shapes"] = [
+            {"type": "rect", "fillcolor": prepare.MISSING, "line": {"width": 0}, "layer": "below", **whole}
+        ]
+    return Box(panel.title, {"data": data, "layout": layout}, height)
 
 
-def _legend(size: layout.PanelSize, place: Place) -> dict[str, Any]:
+def _axis(label: str) -> dict[str, Any]:
+    title = {"text": plotly_text(label), "standoff": 8, "font": {"size": prepare.LABEL_SIZE * LARGER}}
     return {
-        "x": _share((place.left - layout.LEGEND_LEFT) / place.width),
-        "y": _share((place.top - size.height - size.below) / place.height),
-        "xanchor": "left",
-        "yanchor": "top",
-        "traceorder": "normal",
-        "font_size": prepare.LABEL_SIZE * LARGER,
-        "bgcolor": "rgba(0,0,0,0)",
-    }
+        "title": title, "automargin": True, "domain": [0, 1], "gridcolor": GRID, "zeroline": False, "linecolor": TEXT,
+        "showline": True, "ticks": "outside", "ticklen": 3, "tickfont": {"size": 11},
+    }  # fmt: skip
 
 
-def _add_lines(drawn: go.Figure, panel: LinePanel, place: Place, where: dict[str, str]) -> None:
+def _lines(panel: LinePanel, axes: Axes) -> Traces:
     scales = prepare.axis_scales(panel)
-    for axis, scale in zip("xy", scales, strict=True):
-        log: dict[str, Any] = {"type": scale}
+    for letter, axis, scale in zip("xy", axes, scales, strict=True):
+        axis["type"] = scale
         if scale == "log":
-            log |= {"exponentformat": "power", "dtick": _decades([getattr(curve, axis) for curve in panel.curves])}
-        drawn.update_layout({f"{axis}axis{place.suffix}": log})
+            axis |= {"exponentformat": "power", "dtick": _decades([getattr(curve, letter) for curve in panel.curves])}
     ends = prepare.x_limits(panel, scales[0])
-    shown = np.log10(ends).tolist() if scales[0] == "log" else list(ends)
-    drawn.update_layout({f"xaxis{place.suffix}": {"range": shown}})
+    axes[0]["range"] = np.log10(ends).tolist() if scales[0] == "log" else list(ends)
     if panel.x_names:
         names = {"tickvals": list(range(1, len(panel.x_names) + 1)), "ticktext": [*map(plotly_text, panel.x_names)]}
-        turn = 270 if layout.names_are_turned(panel.x_names, layout.panel_size(panel, 1).width) else 0
-        drawn.update_layout(
-            {f"xaxis{place.suffix}": {"tickmode": "array", **names, "showgrid": False, "tickangle": turn}}
-        )
+        axes[0].update({"tickmode": "array", **names, "showgrid": False})
+    traces: Traces = []
     for curve, index in zip(panel.curves, prepare.colour_indices(panel.curves), strict=True):
-        clean, shade = prepare.clean_curve(curve, scales), prepare.colour(index)
+        clean, shade, name = prepare.clean_curve(curve, scales), prepare.colour(index), plotly_text(curve.label)
         if clean.low is not None and clean.high is not None:
-            band = {"mode": "lines", "line_width": 0, "hoverinfo": "skip", "showlegend": False, **where}
-            drawn.add_scatter(x=_list(clean.x), y=_list(clean.low), **band)
-            upper = {"fill": "tonexty", "fillcolor": _faint(shade), **band}
-            drawn.add_scatter(x=_list(clean.x), y=_list(clean.high), **upper)
+            band = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+            fill = {"fill": "tonexty", "fillcolor": _faint(shade)}
+            traces += [{**band, "x": _list(clean.x), "y": _list(clean.low)}]
+            traces += [{**band, **fill, "x": _list(clean.x), "y": _list(clean.high)}]
         dash = "dash" if curve.dashed else "dot" if curve.dotted else "solid"
-        drawn.add_scatter(
-            x=_list(clean.x), y=_list(clean.y), name=plotly_text(curve.label),
-            mode="lines" if clean.x.size > prepare.FEW_POINTS or dash != "solid" else "lines+markers", marker_size=4,
-            line={"color": shade, "width": prepare.LINE * LARGER, "dash": dash},
-            text=[plotly_text(curve.label)] * clean.x.size, showlegend=bool(curve.label) and curve.in_legend,
-            hovertemplate="%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>", **where,
-        )  # fmt: skip
-    _add_straight_lines(drawn, panel, scales, where)
+        line = _line(name, _list(clean.x), _list(clean.y), shade, prepare.LINE * LARGER, dash)
+        marked = dash == "solid" and clean.x.size <= prepare.FEW_POINTS
+        line |= {"mode": "lines+markers", "marker": {"size": 4}} if marked else {}
+        line["showlegend"] = bool(curve.label) and curve.in_legend
+        line["hovertemplate"] = "%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>"
+        traces.append(line)
+    return [*traces, *_straight_lines(panel, scales)]
 
 
-def _add_straight_lines(drawn: go.Figure, panel: LinePanel, scales: tuple[Scale, Scale], where: dict[str, str]) -> None:
+def _line(name: str, x: Sequence[Any], y: Sequence[Any], shade: str, width: float, dash: str) -> dict[str, Any]:
+    style = {"color": shade, "width": width, "dash": dash}
+    return {"type": "scatter", "mode": "lines", "name": name, "text": [name] * len(x), "x": x, "y": y, "line": style}
+
+
+def _straight_lines(panel: LinePanel, scales: tuple[Scale, Scale]) -> Traces:
     """Named straight lines across the range of the curves."""
-    clean = [prepare.clean_curve(curve, scales) for curve in panel.curves]
     xs = list(prepare.x_limits(panel, scales[0]))
-    ys = list(prepare.finite_range([c.y for c in clean]))
+    ys = list(prepare.finite_range([prepare.clean_curve(curve, scales).y for curve in panel.curves]))
     lines = [(name, xs, [v, v], v, scales[1], LEVELS[i % 2]) for i, (name, v) in enumerate(panel.levels)]
     lines += [(name, [v, v], ys, v, scales[0], MARKS[i % 2]) for i, (name, v) in enumerate(panel.marks)]
-    for name, x, y, value, scale, dash in lines:
-        if np.isfinite(prepare.drawable(np.array([value]), scale)).all():
-            drawn.add_scatter(
-                x=x, y=y, name=plotly_text(name), text=[plotly_text(name)] * 2, mode="lines",
-                line={"color": prepare.FAINT, "width": 1.6, "dash": dash},
-                customdata=[value] * 2, hovertemplate="%{text}<br>%{customdata:.6g}<extra></extra>", **where,
-            )  # fmt: skip
+    hover = "%{text}<br>%{customdata:.6g}<extra></extra>"
+    return [
+        {**_line(plotly_text(name), x, y, FAINT, 1.6, dash), "customdata": [value] * 2, "hovertemplate": hover}
+        for name, x, y, value, scale, dash in lines
+        if np.isfinite(prepare.drawable(np.array([value]), scale)).all()
+    ]
 
 
-def _add_heatmap(
-    drawn: go.Figure, panel: HeatmapPanel, size: layout.PanelSize, place: Place, where: dict[str, str]
-) -> None:
+def _heatmap(panel: HeatmapPanel, axes: Axes) -> Traces:
     rows, columns = panel.values.shape
     colours = prepare.colour_range(panel)
-    x, y = place.domain(size)
-    steps = [[i / (len(colours.colours) - 1), c] for i, c in enumerate(colours.colours)]
+    label = {"text": plotly_text(panel.colour_label), "side": "right", "font": {"size": 11}}
     bar = {
-        "x": x[1] + 0.06 / place.width, "xanchor": "left", "xpad": 0, "y": y[0], "yanchor": "bottom", "ypad": 0,
-        "len": y[1] - y[0], "lenmode": "fraction", "thickness": 12, "outlinewidth": 0.5, "tickfont_size": 10,
+        "thickness": 9, "outlinewidth": 0, "tickfont": {"size": 10}, "xpad": 4, "title": label, "len": 1,
+        "lenmode": "fraction", "nticks": 5,
     }  # fmt: skip
-    drawn.add_heatmap(
-        z=prepare.drawn_matrix(panel).astype(np.float32), x0=0, dx=1, y0=0, dy=1, zmin=colours.low, zmax=colours.high,
-        colorscale=steps, colorbar=bar, hoverongaps=False, **where,
-        hovertemplate=f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>"
-        "%{z:.4g}<extra></extra>",
-    )  # fmt: skip
-    drawn.add_annotation(
-        text=plotly_text(panel.colour_label), x=x[1] + 0.72 / place.width, y=(y[0] + y[1]) / 2, xref="paper",
-        yref="paper", xanchor="center", yanchor="middle", textangle=-90, showarrow=False,
-        font_size=prepare.LABEL_SIZE * LARGER - 1,
-    )  # fmt: skip
-    _add_breaks(drawn, panel, size, where)
-    turn = 270 if layout.names_are_turned(panel.x_names, size.width) else 0
-    drawn.update_layout(
-        {
-            f"xaxis{place.suffix}": _tick_labels(panel.x_names, columns, size.width, [-0.5, columns - 0.5], turn),
-            f"yaxis{place.suffix}": _tick_labels(panel.y_names, rows, size.height, [rows - 0.5, -0.5], 0),
-        }
-    )
-    drawn.add_shape(
-        type="rect", x0=x[0], x1=x[1], y0=y[0], y1=y[1], xref="paper", yref="paper",
-        fillcolor=prepare.MISSING, line_width=0, layer="below",
-    )  # fmt: skip
+    steps = [[i / (len(colours.colours) - 1), c] for i, c in enumerate(colours.colours)]
+    hover = f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>%{{z:.4g}}<extra></extra>"
+    heat = {
+        "type": "heatmap", "z": prepare.drawn_matrix(panel), "x0": 0, "dx": 1, "y0": 0, "dy": 1, "zmin": colours.low,
+        "zmax": colours.high, "colorscale": steps, "colorbar": bar, "hoverongaps": False, "hovertemplate": hover,
+    }  # fmt: skip
+    axes[0].update(_tick_labels(panel.x_names, columns, [-0.5, max(columns, 1) - 0.5]), tickangle=270)
+    axes[1].update(_tick_labels(panel.y_names, rows, [max(rows, 1) - 0.5, -0.5]))
+    return [heat, *_breaks(panel, colours.break_colour)]
 
 
 def _template(label: str) -> str:
@@ -287,71 +235,69 @@ def _template(label: str) -> str:
     return plotly_text(label).replace("%{", "%\u200b{")
 
 
-def _tick_labels(names: Sequence[str], count: int, inches: float, limits: list[float], turn: int) -> dict[str, Any]:
-    """Names of rows or columns: always shown on hover, and as tick labels where all of them fit."""
+def _tick_labels(names: Sequence[str], count: int, limits: list[float]) -> dict[str, Any]:
+    """Names of rows or columns, which are shown on hover."""
     shown = [plotly_text(name) for name in prepare.all_names(names, count)]
-    fits = prepare.names_fit(min(len(names), count), inches)
-    limits = limits if count else [-0.5, 0.5]
     return {
-        "range": limits, "tickmode": "array", "tickvals": list(range(count)), "ticktext": shown,
-        "showticklabels": fits, "ticks": "", "tickangle": turn, "tickfont_size": 9, "showgrid": False,
+        "range": limits, "tickmode": "array", "tickvals": list(range(count)), "ticktext": shown, "ticks": "",
+        "tickfont": {"size": 9}, "showgrid": False,
     }  # fmt: skip
 
 
-def _add_breaks(drawn: go.Figure, panel: HeatmapPanel, size: layout.PanelSize, where: dict[str, str]) -> None:
+def _heatmap_height(panel: HeatmapPanel, axes: Axes) -> int | None:
+    """Height of a box, which decides where names are tick labels: only where they fit a narrow box."""
+    rows, columns = panel.values.shape
+    down = _longest(panel.y_names) if rows <= MOST_NAMES else 0
+    down = down if down <= LONGEST else 0
+    fits = bool(panel.x_names) and NAME * columns + down + AROUND <= NARROWEST
+    axes[0]["showticklabels"], axes[1]["showticklabels"] = fits, down > 0
+    across = _longest(panel.x_names) if fits else 0
+    return max(LINE_HEIGHT, NAME * rows + across + AROUND) if down or across else None
+
+
+def _longest(names: Sequence[str]) -> int:
+    """Length of the longest name in pixels."""
+    return max((round(LETTER * len(short(name))) for name in names), default=0)
+
+
+def _breaks(panel: HeatmapPanel, shade: str) -> Traces:
+    """Lines between groups, as one trace."""
     rows, columns = panel.values.shape
     x: list[float | None] = []
     y: list[float | None] = []
-    for index in prepare.drawn_breaks(panel.x_breaks, columns, size.width):
+    for index in prepare.drawn_breaks(panel.x_breaks, columns, BOX_INCHES):
         x += [index - 0.5, index - 0.5, None]
         y += [-0.5, rows - 0.5, None]
-    for index in prepare.drawn_breaks(panel.y_breaks, rows, size.height):
+    for index in prepare.drawn_breaks(panel.y_breaks, rows, BOX_INCHES):
         x += [-0.5, columns - 0.5, None]
         y += [index - 0.5, index - 0.5, None]
-    if x:
-        line = {"color": prepare.colour_range(panel).break_colour, "width": 0.7}
-        drawn.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **where)
+    shown = {"opacity": 0.35, "hoverinfo": "skip", "showlegend": False}
+    return [{**_line("", x, y, shade, 0.7, "solid"), **shown}] if x else []
 
 
-def _add_scatter(
-    drawn: go.Figure, panel: ScatterPanel, size: layout.PanelSize, place: Place, where: dict[str, str]
-) -> None:
-    names_of = layout.place_names(panel, size.width, size.height)
-    for points, index, placed in zip(panel.points, prepare.colour_indices(panel.points), names_of, strict=True):
+def _scatter(panel: ScatterPanel, axes: Axes) -> Traces:
+    """Points; in a picture with lines from the origin, which has few of them, with their names."""
+    traces: Traces = []
+    for points, index in zip(panel.points, prepare.colour_indices(panel.points), strict=True):
         x, y, shade = prepare.drawable(points.x), prepare.drawable(points.y), prepare.colour(index)
-        names = [plotly_text(name) for name in prepare.all_names(points.names, x.size)]
         if panel.from_origin:
-            rays = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "opacity": 0.5, **where}
-            spokes = [[0.0, float(a), None] for a in x], [[0.0, float(b), None] for b in y]
-            flat = [[v for spoke in side for v in spoke] for side in spokes]
-            drawn.add_scatter(x=flat[0], y=flat[1], line={"color": shade, "width": 1}, **rays)
-        _add_names(drawn, placed, shade, where)
-        drawn.add_scatter(
-            x=_list(x), y=_list(y), name=plotly_text(points.label), showlegend=bool(points.label),
-            mode="markers", text=names, customdata=[plotly_text(points.label)] * x.size,
-            marker={"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker],
-                    "line": {"color": "white", "width": 0.8}},
-            hovertemplate="%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>", **where,
-        )  # fmt: skip
-    both = {"zeroline": panel.from_origin, "zerolinecolor": prepare.GRID, "showgrid": not panel.from_origin}
-    limits = layout.scatter_limits(panel, size.width, size.height)
-    drawn.update_layout({f"xaxis{place.suffix}": {**both, "range": list(limits[0])}})
-    equal = {"scaleanchor": f"x{place.suffix}", "scaleratio": 1} if panel.equal else {}
-    drawn.update_layout({f"yaxis{place.suffix}": {**both, **equal, "range": list(limits[1])}})
-
-
-def _add_names(drawn: go.Figure, placed: Sequence[layout.PlacedName], shade: str, where: dict[str, str]) -> None:
-    """Names beside their points, as annotations at the same distance as in the static picture."""
-    notes = [
-        {
-            "x": name.x, "y": name.y, "xref": where["xaxis"], "yref": where["yaxis"], "text": plotly_text(name.text),
-            "showarrow": False, "xshift": 8 * name.right, "yshift": 7 * name.up, "font": {"color": shade, "size": 11},
-            "xanchor": ("center", "left", "right")[name.right], "yanchor": ("middle", "bottom", "top")[name.up],
-        }
-        for name in placed
-    ]  # fmt: skip
-    # All at once: plotly checks every annotation again whenever one is added.
-    drawn.layout.annotations = [*drawn.layout.annotations, *notes]
+            across, up = ([v for value in side for v in (0.0, float(value), None)] for side in (x, y))
+            rays = {"hoverinfo": "skip", "showlegend": False, "opacity": 0.5}
+            traces.append({**_line("", across, up, shade, 1, "solid"), **rays})
+        label, white = plotly_text(points.label), {"color": "white", "width": 0.8}
+        traces.append({
+            "type": "scatter", "mode": "markers+text" if panel.from_origin else "markers", "textposition": "top center",
+            "x": _list(x), "y": _list(y), "name": label, "showlegend": bool(points.label),
+            "text": [plotly_text(name) for name in prepare.all_names(points.names, x.size)],
+            "customdata": [label] * x.size,
+            "marker": {"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker], "line": white},
+            "hovertemplate": "%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>",
+        })  # fmt: skip
+    for axis in axes:
+        axis |= {"zeroline": panel.from_origin, "zerolinecolor": GRID, "showgrid": not panel.from_origin}
+    if panel.equal:
+        axes[1].update({"scaleanchor": "x", "scaleratio": 1})
+    return traces
 
 
 def _decades(values: Sequence[Float]) -> int:
@@ -380,15 +326,25 @@ _PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 body {{ margin: 0; padding: 12px; font-family: {font}; color: {text}; background: {background}; }}
-figure {{ margin: 0; overflow-x: auto; }}
-figcaption {{ max-width: 60em; margin: 8px 10px; line-height: 1.45; font-size: 14px; }}
+figure {{ margin: 0; display: grid; grid-template-columns: repeat({columns}, minmax(300px, 1fr)); gap: 12px; }}
+h2 {{ margin: 4px 0; font-size: 14px; }}
+p {{ max-width: 60em; line-height: 1.45; font-size: 14px; }}
 </style>
+<script>{plotly}</script>
 </head>
 <body>
-<figure>
-{picture}
-<figcaption>{caption}</figcaption>
-</figure>
+<h1>{title}</h1>
+<figure></figure>
+<p>{caption}</p>
+<script>
+for (const box of {boxes}) {{
+  const cell = document.querySelector("figure").appendChild(document.createElement("div"));
+  const title = cell.appendChild(document.createElement("h2")), plot = cell.appendChild(document.createElement("div"));
+  title.textContent = box.title;
+  plot.style.height = box.height + "px";
+  Plotly.newPlot(plot, box.data, box.layout, {config});
+}}
+</script>
 </body>
 </html>
 """

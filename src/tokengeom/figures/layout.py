@@ -1,7 +1,6 @@
-"""Sizes of panels and positions of the names beside points, in inches; shared by both renderers.
+"""Sizes of the panels of static pictures, in inches.
 
-A heat-map grows until its names fit, up to a limit. A name beside a point goes to the one of eight positions around
-the point where it covers least.
+A heat-map grows until its names fit, up to a limit. Points have space for the names beside them.
 """
 
 from __future__ import annotations
@@ -37,12 +36,8 @@ LARGEST = {1: 10.0, 2: 6.0, 3: 4.4}
 LEAST_HEATMAP = {1: 4.4, 2: 3.6, 3: 3.0}
 AWAY = 0.08
 """Inches between a point and its name."""
-DOT = 0.09
-SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 Limits = tuple[float, float]
-Rectangle = tuple[float, float, float, float]
-"""Left, bottom, right, top."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +59,6 @@ class PanelSize:
         return self.left + self.width + self.right, self.top + self.height + self.bottom
 
 
-@dataclass(frozen=True)
-class PlacedName:
-    """A name beside the point (x, y); ``right`` and ``up`` are -1, 0 or 1 and say on which side of the point it is."""
-
-    text: str
-    x: float
-    y: float
-    right: int
-    up: int
-
-
 def wrap(text: str, inches: float, size: float) -> list[str]:
     """Lines of a text that fit a width at a font size in points."""
     return textwrap.wrap(text, max(8, int(inches * 72 / (RUNNING * size))), break_on_hyphens=False) or [""]
@@ -85,8 +69,8 @@ def text_width(text: str, size: float) -> float:
     return len(text) * CHARACTER * size / 72
 
 
-def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
-    """Size of a panel in a figure with ``columns`` columns; ``stacked`` puts one legend entry in each row."""
+def panel_size(panel: Panel, columns: int) -> PanelSize:
+    """Size of a panel in a figure with ``columns`` columns."""
     width, height = _axes_size(panel, min(columns, 3))
     left, right, bottom = 0.75, 0.2, 0.6
     if isinstance(panel, HeatmapPanel):
@@ -97,7 +81,7 @@ def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
         bottom += _longest(panel.x_names)
     left += 0.15 * (len(wrap(panel.y_label, height, LABEL_SIZE)) - 1)
     bottom += 0.15 * (len(wrap(panel.x_label, width, LABEL_SIZE)) - 1)
-    per_row, rows = legend_grid(legend_labels(panel), 0.0 if stacked else LEGEND_LEFT + width)
+    per_row, rows = legend_grid(legend_labels(panel), LEGEND_LEFT + width)
     top = 0.15 + 0.19 * len(wrap(panel.title, width, PANEL_SIZE))
     below = bottom - 0.12
     return PanelSize(width, height, left, right, top, bottom + (0.06 + 0.19 * rows if rows else 0.0), below, per_row)
@@ -122,10 +106,10 @@ class PlacedPanel:
     top: float
 
 
-def place_panels(figure: Figure, stacked: bool = False) -> tuple[list[PlacedPanel], float, float]:
+def place_panels(figure: Figure) -> tuple[list[PlacedPanel], float, float]:
     """All panels with their places in the grid, and the grid's width and height."""
     columns = max(1, min(figure.columns, len(figure.panels)))
-    sizes = [panel_size(panel, columns, stacked) for panel in figure.panels]
+    sizes = [panel_size(panel, columns) for panel in figure.panels]
     # Axes in one column of the grid start at the same distance from its left edge.
     lefts = [max(size.left for size in sizes[c::columns]) for c in range(columns)]
     sizes = [replace(size, left=lefts[index % columns]) for index, size in enumerate(sizes)]
@@ -187,64 +171,9 @@ def scatter_limits(panel: ScatterPanel, width: float, height: float) -> tuple[Li
     return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, (y_unit or 1.0 / height) * height)
 
 
-def place_names(panel: ScatterPanel, width: float, height: float) -> list[list[PlacedName]]:
-    """Position of every name, one list per set of points; a point that cannot be drawn has none."""
-    x_ends, y_ends = scatter_limits(panel, width, height)
-    scale = width / (x_ends[1] - x_ends[0]), height / (y_ends[1] - y_ends[0])
-    dots = [
-        (a * scale[0] - DOT, b * scale[1] - DOT, a * scale[0] + DOT, b * scale[1] + DOT)
-        for points in panel.points
-        for a, b in zip(points.x, points.y, strict=True)
-        if np.isfinite(a) and np.isfinite(b)
-    ]
-    frame = x_ends[0] * scale[0], y_ends[0] * scale[1], x_ends[1] * scale[0], y_ends[1] * scale[1]
-    taken: list[Rectangle] = []
-    placed = []
-    for points in panel.points:
-        own = []
-        for a, b, name in zip(points.x, points.y, points.names, strict=False):
-            if np.isfinite(a) and np.isfinite(b):
-                shown = short(name)
-                right, up, box = _best_side(float(a), float(b), scale, shown, [*dots, *taken], frame)
-                taken.append(box)
-                own.append(PlacedName(shown, float(a), float(b), right, up))
-        placed.append(own)
-    return placed
-
-
 def point_name_width(name: str) -> float:
     """Inches that a name beside a point takes."""
     return len(name) * 0.57 * POINT_NAME_SIZE / 72
-
-
-def _best_side(
-    a: float, b: float, scale: tuple[float, float], name: str, others: Sequence[Rectangle], frame: Rectangle
-) -> tuple[int, int, Rectangle]:
-    """The side of a point where its name covers least, inside the frame; the side away from the origin wins ties."""
-    outward = (1 if a >= 0 else -1), (1 if b >= 0 else -1)
-    sides = sorted(SIDES, key=lambda side: (side != outward, side[0] != outward[0]))
-    boxes = [_name_box(a * scale[0], b * scale[1], name, side) for side in sides]
-    covered = [sum(_overlap(box, other) for other in others) + _outside(box, frame) for box in boxes]
-    best = int(np.argmin(np.round(covered, 4)))
-    return *sides[best], boxes[best]
-
-
-def _name_box(x: float, y: float, name: str, side: tuple[int, int]) -> Rectangle:
-    wide, high = point_name_width(name), 1.2 * POINT_NAME_SIZE / 72
-    left = x + AWAY if side[0] > 0 else x - AWAY - wide if side[0] < 0 else x - wide / 2
-    bottom = y + AWAY if side[1] > 0 else y - AWAY - high if side[1] < 0 else y - high / 2
-    return left, bottom, left + wide, bottom + high
-
-
-def _overlap(first: Rectangle, second: Rectangle) -> float:
-    wide = min(first[2], second[2]) - max(first[0], second[0])
-    high = min(first[3], second[3]) - max(first[1], second[1])
-    return max(wide, 0.0) * max(high, 0.0)
-
-
-def _outside(box: Rectangle, frame: Rectangle) -> float:
-    """Area of a box outside the frame."""
-    return (box[2] - box[0]) * (box[3] - box[1]) - _overlap(box, frame)
 
 
 def _point_ranges(panel: ScatterPanel) -> tuple[Limits, Limits]:

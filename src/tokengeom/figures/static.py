@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.core.errors import InputError, missing_extra
+from tokengeom.core.numerics import Float
 from tokengeom.figures import layout, prepare
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, Scale, ScatterPanel
 from tokengeom.results.folders import FIGURE_BY_US, replace_file, require_ours
@@ -247,8 +248,7 @@ def _tick_labels(axis: Any, names: Sequence[str], count: int, inches: float, tur
 
 def _draw_scatter(axes: Axes, panel: ScatterPanel, size: layout.PanelSize) -> list[tuple[str, Any]]:
     entries = []
-    names = layout.place_names(panel, size.width, size.height)
-    for points, index, placed in zip(panel.points, prepare.colour_indices(panel.points), names, strict=True):
+    for points, index in zip(panel.points, prepare.colour_indices(panel.points), strict=True):
         x, y = prepare.drawable(points.x), prepare.drawable(points.y)
         shade = prepare.colour(index)
         if panel.from_origin:
@@ -258,7 +258,7 @@ def _draw_scatter(axes: Axes, panel: ScatterPanel, size: layout.PanelSize) -> li
             x, y, s=SIZES[points.marker], marker=MARKERS[points.marker], color=shade, edgecolors="white",
             linewidths=0.6, zorder=3,
         )  # fmt: skip
-        _write_names(axes, placed, shade)
+        _write_names(axes, x, y, points.names, shade)
         entries.append((points.label, handle))
     if panel.from_origin:
         axes.axhline(0, color=prepare.GRID, linewidth=0.8, zorder=0)
@@ -269,13 +269,16 @@ def _draw_scatter(axes: Axes, panel: ScatterPanel, size: layout.PanelSize) -> li
     return entries
 
 
-def _write_names(axes: Axes, placed: Sequence[layout.PlacedName], shade: str) -> None:
-    for name in placed:
-        axes.annotate(
-            name.text, (name.x, name.y), xytext=(6 * name.right, 5 * name.up), textcoords="offset points", color=shade,
-            fontsize=prepare.POINT_NAME_SIZE, ha=("center", "left", "right")[name.right],
-            va=("center", "bottom", "top")[name.up], parse_math=False, zorder=4,
-        )  # fmt: skip
+def _write_names(axes: Axes, x: Float, y: Float, names: Sequence[str], shade: str) -> None:
+    """Names beside their points, on the side away from the origin."""
+    for a, b, name in zip(x, y, names, strict=False):
+        if np.isfinite(a) and np.isfinite(b):
+            right, up = (1 if a >= 0 else -1), (1 if b >= 0 else -1)
+            axes.annotate(
+                prepare.short(name), (a, b), xytext=(6 * right, 5 * up), textcoords="offset points", color=shade,
+                fontsize=prepare.POINT_NAME_SIZE, ha="left" if right > 0 else "right",
+                va="bottom" if up > 0 else "top", parse_math=False, zorder=4,
+            )  # fmt: skip
 
 
 def _text_height(lines: list[str], size: float) -> float:

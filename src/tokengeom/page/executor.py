@@ -32,7 +32,7 @@ from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import estimate_prediction
-from tokengeom.theory.solving_time import Speed, measure_speed
+from tokengeom.theory.solving_time import measure_speed
 
 STATISTICS = "statistics"
 """Name of the stage after which durations can be measured."""
@@ -283,22 +283,18 @@ def measure_reading(models: Models, stats: NextTokenStatistics) -> Estimate:
     return Estimate("", seconds, seconds * stats.m / few.m)
 
 
-@cache
-def _speed(rows: int, columns: int) -> Speed:
-    return measure_speed(Backend.on(), rows, columns)
-
-
 def measure_comparison(passes: float, stats: NextTokenStatistics) -> Estimate:
     """Time of passes over the cosines of tokens and of contexts, of which so many at most are compared."""
     tokens, contexts = min(seen_tokens(stats.P).size, MOST_ITEMS), min(stats.m, MOST_ITEMS)
-    seconds = passes * (tokens**2 + contexts**2) * _speed(contexts, contexts).entry
+    seconds = passes * (tokens**2 + contexts**2) * measure_speed(Backend.on(), contexts, contexts).entry
     return Estimate("", seconds, seconds)
 
 
 def measure_rivals(passes: float, stats: NextTokenStatistics) -> Estimate:
     """Time of rival explanations: the trainings of unconstrained features among them may reach the loss early."""
     compared, steps = measure_comparison(passes, stats).seconds, SEEDS * MOST_STEPS
-    trained = 3.0 * seen_tokens(stats.P).size * stats.m * LARGEST_DIM * steps * _speed(stats.V, stats.m).product
+    per_product = measure_speed(Backend.on(), stats.V, stats.m).product
+    trained = 3.0 * seen_tokens(stats.P).size * stats.m * LARGEST_DIM * steps * per_product
     return Estimate("", compared + trained / 4, compared + trained)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tokengeom.ask.named_vectors import as_cell
 from tokengeom.core.errors import missing_extra
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.figures.interactive import plotly_code
 from tokengeom.figures.prepare import DARK
 from tokengeom.page import formatting
 from tokengeom.page.report_contents import ReportContents
@@ -67,7 +68,7 @@ def render(contents: ReportContents) -> str:
     made = [model if contents.models and section is training else section for section in SECTIONS]
     with blas_threads_for(contents.stats.V, contents.stats.m):
         sections = [shown for section in made if (shown := section(page)) is not None]
-    scripts = [_plotly_code(), "\n".join(map(_template_text, ("csv_cell.js", "page.js")))]
+    scripts = [plotly_code(), "\n".join(map(_template_text, ("csv_cell.js", "page.js")))]
     names = {section.name for section in sections}
     if names & {"explore", "unseen"}:
         scripts.append("\n".join(map(_template_text, EXPLORER)))
@@ -120,15 +121,6 @@ def _environment() -> Environment:
 
 def _template_text(name: str) -> str:
     return files("tokengeom.page").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _plotly_code() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ModuleNotFoundError:
-        missing_extra("plotly", "figures", "Writing a page with interactive figures")
-    # Browsers normalise line ends before they compute the hash of a script.
-    return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _policy(*scripts: str) -> str:

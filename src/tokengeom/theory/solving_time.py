@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -150,8 +151,9 @@ def estimate_limit(
     )
 
 
+@cache
 def measure_speed(backend: Backend, rows: int, columns: int) -> Speed:
-    """Speeds of a device at the sizes of a problem (at least 1 x 1), in about a second."""
+    """Speeds of a device at the sizes of a problem (at least 1 x 1), in about a second; measured once."""
     rows, columns = max(rows, 1), max(columns, 1)
     side = min(rows, columns, LARGEST_SIDE)
 

@@ -6,9 +6,8 @@ not matter.
 The matrix of a heat-map becomes 16-bit integers in base64: value = low + integer * step, and -1 for a missing cell. Of
 a symmetric matrix only the lower triangle is kept. The page's script unpacks them. Other numbers keep six digits.
 
-A box is one panel as a plotly picture that fills its container, for a page whose width depends on the reader. The
-interactive picture of a whole figure has a fixed width (see ``figures.interactive``). Boxes have none: they can be
-stacked, and the page writes their titles as text that wraps.
+Panels are boxes that fill their container (`tokengeom.figures.interactive`), for a page whose width depends on the
+reader; the page writes their titles as text that wraps.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -26,13 +25,11 @@ import numpy as np
 
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines, seen_tokens
-from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.comparisons import disagreement
+from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.heatmaps import scaled_logits
-from tokengeom.figures.interactive import Place, add_panel, empty_picture, plotly_text
-from tokengeom.figures.layout import panel_size
+from tokengeom.figures.interactive import Box, to_boxes
 from tokengeom.figures.ordering import FeatureOrder, Order, order_groups
-from tokengeom.figures.prepare import BACKGROUND, FAINT, TEXT, WEB_FONT, drawn_matrix, legend_labels, short, slug
+from tokengeom.figures.prepare import slug
 from tokengeom.page.formatting import typeset
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.report_contents import ReportContents
@@ -164,14 +161,6 @@ def judged_prediction(contents: ReportContents, name: str) -> LossPrediction | N
     return next((prediction for prediction in contents.at_loss.get(name, ()) if prediction.norm == norm), None)
 
 
-def disagreement_picture(contents: ReportContents) -> Picture | None:
-    """Efficiency, cosine of the logits and split of every compared run; None where nothing is known."""
-    compared = {name: contents.comparisons[name] for name in contents.compared_models}
-    known = {name: comparison for name, comparison in compared.items() if comparison.disagreement is not None}
-    figure = disagreement(known, contents.noun) if known else None
-    return picture(figure) if figure is not None and figure.panels else None
-
-
 def _reach(matrices: Mapping[str, Float]) -> float:
     """The largest number in matrices, for a scale of colours that they share."""
     return max((float(np.abs(matrix).max(initial=0.0)) for matrix in matrices.values()), default=0.0) or 1.0
@@ -203,17 +192,12 @@ class Picture:
     scale: Scale | None = None
 
 
-def picture(figure: Figure, *, caption: str | None = None, bars: bool = False, names: bool = True) -> Picture:
-    """Draw the panels of a figure; the same figure always gets the same names.
-
-    ``bars`` draws curves as bars; ``names=False`` shows the names of points only on hover.
-    """
+def picture(figure: Figure, *, caption: str | None = None, bars: bool = False) -> Picture:
+    """Draw the panels of a figure, with ``bars`` curves as bars; the same figure always gets the same names."""
     boxes = to_boxes(figure)
     for box in boxes:
         if bars:
             _as_bars(box.drawn)
-        if not names:
-            _without_names(box.drawn)
         _typeset_labels(box.drawn)
     scale = _shared_scale(figure, boxes)
     keyed = []
@@ -231,13 +215,6 @@ def _as_bars(drawn: dict[str, Any]) -> None:
         del trace["mode"]
     drawn["layout"]["xaxis"].pop("range")
     drawn["layout"] |= {"barmode": "group", "bargap": 0.25, "bargroupgap": 0.05}
-
-
-def _without_names(drawn: dict[str, Any]) -> None:
-    """Remove the names beside points, and the space reserved for them."""
-    drawn["layout"]["annotations"] = []
-    for axis in ("xaxis", "yaxis"):
-        drawn["layout"][axis].pop("range", None)
 
 
 def _typeset_labels(drawn: dict[str, Any]) -> None:
@@ -298,102 +275,3 @@ def _packed_matrix(values: Any) -> dict[str, Any]:
     kept = numbers[np.tril_indices(matrix.shape[0])] if symmetric else numbers.ravel()
     coded = b64encode(kept.tobytes()).decode("ascii")
     return {"packed": coded, "shape": list(matrix.shape), "low": low, "step": step, "symmetric": symmetric}
-
-
-NAME, LETTER = 12, 5.6
-"""Pixels along an axis that a tick label takes, and pixels of its length per letter."""
-AROUND = 80
-"""Pixels for axis labels and the colour bar beside the axes."""
-NARROWEST, LONGEST = 300, 90
-"""Pixels of the narrowest box, and of the longest tick label beside a heat-map in it."""
-LINE_HEIGHT = 270
-LEGEND_ROW = 19
-CLEAR = "rgba(0,0,0,0)"
-
-
-@dataclass(frozen=True, eq=False)
-class Box:
-    """A panel as plotly draws it, without a size.
-
-    ``title``
-        For the page to write above the box.
-    ``drawn``
-        Plotly's ``data`` and ``layout``; the matrix of a heat-map is a NumPy array.
-    ``height``
-        Pixels, or None for a box that is about as high as it is wide.
-    """
-
-    title: str
-    drawn: dict[str, Any]
-    height: int | None
-
-
-def to_boxes(figure: Figure) -> list[Box]:
-    """One box per panel of a figure."""
-    return [_box(panel, max(1, min(figure.columns, 3))) for panel in figure.panels]
-
-
-def _box(panel: Panel, columns: int) -> Box:
-    size = panel_size(panel, columns, stacked=True)
-    drawn = empty_picture()
-    # The axes take the whole picture; plotly adds margins for labels itself.
-    add_panel(drawn, replace(panel, title=""), size, Place(0, 0.0, size.height, size.width, size.height))
-    plain: dict[str, Any] = drawn.to_plotly_json()
-    _remove_sizes(plain, panel)
-    return Box(panel.title, plain, _height(panel, plain))
-
-
-def _remove_sizes(plain: dict[str, Any], panel: Panel) -> None:
-    """Replace the settings that assume a picture of known size."""
-    layout = plain["layout"]
-    layout.pop("template", None)
-    names = [note for note in layout.pop("annotations", ()) if note["text"] and note["xref"] != "paper"]
-    layout |= {
-        "annotations": names,
-        "autosize": True,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "font": {"family": WEB_FONT, "color": TEXT, "size": 12},
-        "paper_bgcolor": CLEAR,
-        "plot_bgcolor": CLEAR,
-        "hovermode": "closest",
-        "hoverlabel": {
-            "namelength": -1, "align": "left", "bgcolor": BACKGROUND, "bordercolor": FAINT,
-            "font": {"color": TEXT, "family": WEB_FONT, "size": 13},
-        },
-        "legend": {
-            "orientation": "h", "x": 0, "xanchor": "left", "y": -0.24, "yanchor": "top", "bgcolor": CLEAR,
-            "font": {"size": 12}, "traceorder": "normal",
-        },
-    }  # fmt: skip
-    for axis in ("xaxis", "yaxis"):
-        layout[axis] |= {"automargin": True, "domain": [0, 1]}
-    if isinstance(panel, HeatmapPanel):
-        # The width that names were judged by is not that of the box.
-        layout["xaxis"]["tickangle"] = 270
-        heat = plain["data"][0]
-        heat["z"] = drawn_matrix(panel)
-        label = {"text": plotly_text(panel.colour_label), "side": "right", "font": {"size": 11}}
-        heat["colorbar"] = {"thickness": 9, "outlinewidth": 0, "tickfont": {"size": 10}, "xpad": 4, "title": label}
-        heat["colorbar"] |= {"len": 1, "lenmode": "fraction", "nticks": 5}
-        for breaks in plain["data"][1:]:
-            breaks["opacity"] = 0.35
-
-
-def _height(panel: Panel, plain: dict[str, Any]) -> int | None:
-    """Height of a box; tick labels that would not fit a narrow box are removed (names still appear on hover)."""
-    if not isinstance(panel, HeatmapPanel):
-        rows = len(legend_labels(panel)) if isinstance(panel, LinePanel) else 1
-        return LINE_HEIGHT + LEGEND_ROW * rows
-    layout, (rows, columns) = plain["layout"], panel.values.shape
-    down = _longest(panel.y_names) if layout["yaxis"]["showticklabels"] else 0
-    layout["yaxis"]["showticklabels"] = 0 < down <= LONGEST
-    down = down if down <= LONGEST else 0
-    fits = layout["xaxis"]["showticklabels"] and NAME * columns + down + AROUND <= NARROWEST
-    layout["xaxis"]["showticklabels"] = fits
-    across = _longest(panel.x_names) if fits else 0
-    return max(LINE_HEIGHT, NAME * rows + across + AROUND) if down or across else None
-
-
-def _longest(names: Sequence[str]) -> int:
-    """Length of the longest name in pixels."""
-    return max((round(LETTER * len(short(name))) for name in names), default=0)

@@ -3,15 +3,19 @@
 The papers name four signatures of failure: the loss does not approach the entropy floor, the direction does not align,
 contexts with equal supports do not collapse, frequencies inside the supports are wrong [thrampoulidis2024, zhao2024].
 The check of alignment is the verdict of the comparison itself (`tokengeom.comparison.verdict`); each other check
-compares one number with named thresholds.
+compares one number with named thresholds. Titles by level, and likely causes of a failure with what to try, of a run
+and of a trained model, of which only the text can be chosen, are in ``templates/findings.json``.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
 
 import numpy as np
 
@@ -57,55 +61,15 @@ FREQUENCY_FITS, FREQUENCY_PART = 0.1, 0.5
 """Root mean square error, in nats, of log-probability ratios inside the supports: at 0.1 ratios are wrong by about 10%,
 at 0.5 by about 65%."""
 
-TITLES = {
-    "loss": "The loss approaches the entropy floor",
-    "alignment": "The geometry agrees with the prediction",
-    "collapse": "Contexts with equal supports collapse",
-    "frequencies": "Frequencies inside the supports are right",
-}
-FAILED = {
-    "loss": "The loss does not approach the entropy floor",
-    "alignment": "The geometry does not agree with the prediction",
-    "collapse": "Contexts with equal supports do not collapse",
-    "frequencies": "Frequencies inside the supports are wrong",
-}
-PARTIAL = {
-    "loss": "The loss is close to the entropy floor, but not there yet",
-    "alignment": "The geometry agrees in part with the prediction",
-    "collapse": "Contexts with equal supports collapse only partly",
-    "frequencies": "Frequencies inside the supports are only roughly right",
-}
 MORE_STEPS = "Train for more steps: directions converge slowly, for one-hot labels like 1/log(steps)."
 NOT_FREE = (
     "A network's context embeddings are not free vectors: contexts that the architecture makes similar stay similar, "
     "whatever follows them."
 )
-OTHER_TEXT = "The model was likely trained on other text, or on more of it, where other tokens follow these contexts."
-OWN_TEXT = "Compare on a text that the model was trained on, as long as possible."
-FEWER_CONTEXTS = "Keep only the more frequent contexts, whose supports are better known (--top-contexts)."
-LONGER_CONTEXTS = "Try longer contexts (--context): the model was likely trained to read more than these tokens."
-MODEL_CAUSES = {
-    "loss": (OTHER_TEXT, "The model reads only the tokens of the context here, and not what comes before them."),
-    "alignment": (OTHER_TEXT, NOT_FREE),
-    "collapse": (
-        "Contexts that have the same next tokens in this text may have had different ones in the text that the model "
-        "was trained on.",
-    ),
-    "frequencies": (OTHER_TEXT, "Frequencies of rare contexts are learned last, and are least certain in the text."),
-}
-MODEL_REMEDIES = {
-    "loss": (OWN_TEXT, LONGER_CONTEXTS),
-    "alignment": (OWN_TEXT, FEWER_CONTEXTS, "Read the table of rival explanations: another one may fit better."),
-    "collapse": (OWN_TEXT, FEWER_CONTEXTS),
-    "frequencies": (OWN_TEXT, FEWER_CONTEXTS),
-}
-"""Likely causes of a check of a trained model that fails, and what to try, by the name of the check."""
 MUCH_MISSING = 0.1
 """Share of further windows outside the supports from which on they are named as a cause."""
 LARGEST_DECAY = 1e-5
 """Weight decay above which it is named as a cause."""
-FEW_GROUPS, SMALL_GROUP = 10, 3
-"""Fewer groups of contexts with equal supports than this are few; groups of fewer contexts than this are small."""
 
 
 @dataclass(frozen=True)
@@ -278,10 +242,10 @@ def _frequencies(contents: ReportContents, name: str) -> tuple[Level, str]:
 
 def _explained(contents: ReportContents, run: str, name: str, level: Level, sentence: str) -> FitCheck:
     """A check with its title and, where it fails, causes and remedies."""
+    texts = _texts()[name]
     if level in ("fits", "not judged"):
-        return FitCheck(run, name, level, sentence, TITLES[name])
-    title = (FAILED if level == "does not fit" else PARTIAL)[name]
-    comparison = contents.comparisons.get(run)
+        return FitCheck(run, name, level, sentence, texts["titles"]["fits"])
+    title, comparison = texts["titles"][level], contents.comparisons.get(run)
     if name == "alignment" and comparison is not None and comparison.better_explanation:
         title = f"Another explanation fits the geometry better: {comparison.better_explanation}"
     explained = list(_causes(contents, run, name))
@@ -291,52 +255,43 @@ def _explained(contents: ReportContents, run: str, name: str, level: Level, sent
 
 def _causes(contents: ReportContents, run: str, name: str) -> Explained:
     trained = contents.trained.get(run)
-    if trained is None:
-        yield from _model_causes(contents, run, name)
-    elif not is_finite(trained):
+    if trained is not None and not is_finite(trained):
         yield "The steps were too large, and numbers overflowed.", "Reduce the learning rate, for example tenfold."
-    else:
-        yield from _certain_causes(contents, trained)
-        yield from LIKELY_CAUSES[name](contents, run)
+        return
+    yield from _measured_causes(contents, run)
+    if name == "alignment":
+        yield from _disagreement_causes(contents, run)
+    yield from map(tuple, _texts()[name]["model" if trained is None else "run"])
 
 
-def _model_causes(contents: ReportContents, run: str, name: str) -> Explained:
-    """Those of a failed check of a trained model, which is as it is: only the text can be chosen."""
-    prediction, d = contents.prediction, contents.runs[run].H.shape[0]
-    if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
-        yield (f"The embeddings have {count(d, 'dimension')}, and L_mm has rank {prediction.rank}.",)
-    first, *others = MODEL_CAUSES[name]
-    yield first, *MODEL_REMEDIES[name]
-    comparison = contents.comparisons.get(run)
-    if name == "alignment" and comparison is not None and comparison.disagreement is not None:
-        others += comparison.disagreement.sentences(contents.noun) if comparison.disagreement.remedies() else []
-    if name == "collapse":
-        others += _group_causes(contents)
-    missing = contents.stats.completeness
-    if missing is not None and missing.missing_share > MUCH_MISSING:
-        others.append(
-            f"The supports are not well known: about {percent(missing.missing_share)} of further windows would have a "
-            "token outside them."
-        )
-    yield from ((cause,) for cause in others)
+@cache
+def _texts() -> dict[str, Any]:
+    """Titles and likely causes by check."""
+    text = files("tokengeom.page").joinpath("templates", "findings.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
 
 
-def _certain_causes(contents: ReportContents, run: Run) -> Explained:
-    """Causes that are known to apply to this run."""
-    prediction, d = contents.prediction, run.H.shape[0]
-    if run.status != "finished":
+def _measured_causes(contents: ReportContents, name: str) -> Explained:
+    """Causes that are known to apply."""
+    prediction, run, missing = contents.prediction, contents.trained.get(name), contents.stats.completeness
+    d = contents.runs[name].H.shape[0]
+    if run is not None and run.status != "finished":
         yield f"The run is not complete: {run.status}.", "Let the run finish."
     if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
         rank = f"The embeddings have {count(d, 'dimension')}, and the predicted geometry has rank {prediction.rank}."
-        yield rank, f"Train with at least {prediction.smallest_dim} dimensions."
+        wider = f"Train with at least {prediction.smallest_dim} dimensions."
+        yield rank, *([] if run is None else [wider])
     if isinstance(prediction, FeaturePrediction) and prediction.spread and not prediction.spread.looks_unique:
         yield ("The predicted direction is not unique for these supports: another optimal one may fit better.",)
-    if still_falling(run):
+    if run is not None and still_falling(run):
         yield "The loss was still falling when training ended.", MORE_STEPS
-    decay = run.settings.get("weight_decay", 0.0)
+    decay = 0.0 if run is None else run.settings.get("weight_decay", 0.0)
     if isinstance(decay, int | float) and decay > LARGEST_DECAY:
         limited = f"Weight decay ({decay:g}) limits the norms; the prediction is for vanishing weight decay."
         yield limited, "Reduce the weight decay."
+    if run is None and missing is not None and missing.missing_share > MUCH_MISSING:
+        share = percent(missing.missing_share)
+        yield (f"The supports are not well known: about {share} of further windows would have a token outside them.",)
 
 
 def still_falling(run: Run) -> bool:
@@ -348,69 +303,18 @@ def still_falling(run: Run) -> bool:
     return bool(before.size and gaps[-1] < 0.9 * before[-1])
 
 
-def _is_wide_enough(contents: ReportContents, name: str) -> bool:
-    """Whether the run is known to have enough dimensions for the predicted geometry."""
-    prediction = contents.prediction
-    return isinstance(prediction, FeaturePrediction) and prediction.suffices(contents.trained[name].H.shape[0])
-
-
-def _loss_causes(contents: ReportContents, name: str) -> Explained:
-    model = contents.trained[name].settings.get("model")
-    if _is_wide_enough(contents, name) and model == "ufm":
-        yield "Training was too short, or its steps were too small.", MORE_STEPS, "Try a larger learning rate."
-        return
-    stuck = "too short" if still_falling(contents.trained[name]) else "stuck or too short"
-    few = f"The model may have too few parameters for this many contexts, or training is {stuck}."
-    yield few, MORE_STEPS, "Try a larger learning rate, or a wider or deeper model."
-    if model == "linear":
-        incompatible = "With fixed embeddings the data may not be compatible, or not separable."
-        yield incompatible, "Check that with predict(stats, embeddings=H)."
-
-
-def _alignment_causes(contents: ReportContents, name: str) -> Explained:
-    comparison = contents.comparisons[name]
-    if comparison.disagreement is not None and comparison.disagreement.remedies():
-        first, *others = comparison.disagreement.sentences()
-        yield first, *comparison.disagreement.remedies()
+def _disagreement_causes(contents: ReportContents, name: str) -> Explained:
+    """Where the comparison found that a disagreement comes from, and what is particular to the model."""
+    comparison, run = contents.comparisons[name], contents.trained.get(name)
+    sources = comparison.disagreement
+    if sources is not None and sources.remedies():
+        first, *others = sources.sentences(contents.noun)
+        yield first, *([] if run is None else sources.remedies())
         yield from ((sentence,) for sentence in others)
+    if run is None:
+        return
     if comparison.norm is None:
         late = "The run was compared in the limit of training, and directions converge later than the loss."
         yield late, MORE_STEPS
-    large = "A learning rate that is too large can keep the direction from converging."
-    yield large, "Decrease the learning rate towards the end of training."
-    if contents.trained[name].settings.get("model") != "ufm":
+    if run.settings.get("model") != "ufm":
         yield NOT_FREE, "Compare with a run of the unconstrained features model, whose context embeddings are free."
-
-
-def _collapse_causes(contents: ReportContents, name: str) -> Explained:
-    if not _is_wide_enough(contents, name):
-        yield ("The embedding dimension may be too small.",)
-    yield from ((cause,) for cause in _group_causes(contents))
-    better_known = "Keep only the more frequent contexts, whose supports are better known."
-    yield "Rare contexts converge last.", MORE_STEPS, better_known
-    yield ("The contribution of the random initialisation fades only as the norms grow.",)
-
-
-def _group_causes(contents: ReportContents) -> list[str]:
-    """That the groups of contexts with equal supports are few or small, where they are."""
-    shared = contents.stats.groups.multiplicity[collapsing_groups(contents)]
-    few = "too few" if shared.size < FEW_GROUPS else ""
-    small = "too small" if shared.max(initial=0) < SMALL_GROUP else ""
-    said = " and ".join(filter(None, (few, small)))
-    return [f"The groups may be {said} to judge."] if said else []
-
-
-def _frequency_causes(contents: ReportContents, name: str) -> Explained:
-    late = (
-        "The finite part of the logits has not converged: rare contexts have little weight in the loss, and their "
-        "frequencies are learned last."
-    )
-    yield late, MORE_STEPS, "Keep only the more frequent contexts."
-
-
-LIKELY_CAUSES = {
-    "loss": _loss_causes,
-    "alignment": _alignment_causes,
-    "collapse": _collapse_causes,
-    "frequencies": _frequency_causes,
-}

@@ -430,7 +430,7 @@ def _scatter(contents: ReportContents, measured: Mapping[str, GroupCosines], gro
         "the tokens of its contexts are and however often each token follows. Hover over a point to read its "
         f"contexts and next tokens.{largest}"
     )
-    return picture(Figure("collapse", "Cosines within and between groups", caption, [panel], columns=1), names=False)
+    return picture(Figure("collapse", "Cosines within and between groups", caption, [panel], columns=1))
 
 
 def _hover_text(contents: ReportContents, g: int) -> str:

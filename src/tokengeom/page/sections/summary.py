@@ -18,7 +18,6 @@ from tokengeom.core.numerics import seen_tokens
 from tokengeom.page.formatting import DASH, count, explained_share, fixed, listed, percent
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
-from tokengeom.page.sections.figures import disagreement_picture
 from tokengeom.page.sections.fit_checks import CHECKS, ITEMS, OF_OUTCOME, agreements_of, is_finite, together_of
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
@@ -249,8 +248,7 @@ def diagnosis(page: Page) -> Section:
         "misfits": checks.misfits,
         "fits": checks.at_level("fits"),
         "not_judged": checks.at_level("not judged"),
-        "sources": [_sources(contents, name) for name in contents.compared_models],
-        "sources_picture": disagreement_picture(contents),
+        "sources": [source for name in contents.compared_models if (source := _sources(contents, name))["sentences"]],
         "unexplained": [
             (name, kind, found)
             for name in contents.compared_models
