@@ -229,6 +229,8 @@ def of_run(stage: str, result: str, beside: tuple[str, ...] = ()) -> list[Forger
     found["trajectory's first norm"] = (in_table(table, "norm_W", first), None)
     found["trajectory's steps"] = (in_table(table, "step", middle), EARLIER_RECORDS)
     if stage:
+        # A report keeps the run without the state that training would continue from.
+        found = {k: one for k, one in found.items() if "state" not in k and k not in ("optimizer's memory", "step")}
         compared = ("limit_context_agreement", "limit_token_agreement", "finite_distance", "collapse")
         found |= {f"trajectory's last {name}": (in_table(table, name, last), OF_A_PREDICTION) for name in compared}
     return [Forgery(f"{stage or result}: {k}", result, edit, why, beside, stage) for k, (edit, why) in found.items()]
