@@ -39,6 +39,7 @@ PAIRS = (
     ("exported", "run-2"),
 )
 """Results of the two commands; both write to a folder with the name of the first."""
+LATE = ("run", "page-results")
 QUICK = (("prediction", "other-prediction"), ("run", "run-2"))
 MATERIAL = tuple(name for name in COMMANDS if name not in ("findings", "linear", "judged-results", "at-loss-gamma2"))
 QUICK_MATERIAL = ("stats", "other-stats", "prediction", "other-prediction", "run", "run-2")
@@ -60,7 +61,9 @@ def write_both(first: str, second: str, at: int, known: Undisturbed, material: M
         return f"{said}: {wrong}"
     if not target.exists() or fingerprint(target) not in results.values():
         return f"{said}, and {first} is not the result of one that was saved: {excerpt(ended[0].err + ended[1].err)}"
-    if len(results) == 2 and RECORD in known.operations["before"][:at]:
+    # A training or a report may be replaced until it has something to lose; others make and open their lock first.
+    begun = RECORD in known.operations["before"][:at] if first in LATE else at > 1
+    if len(results) == 2 and begun:
         return f"{said}: two results were saved, and one is lost: {excerpt(ended[0].err + ended[1].err)}"
     more = sorted(set(listing(place.work, place.temporary)) - set(before))
     more = [name for name in more if not name.startswith((f"work/{first}/", "work/page.html"))]
@@ -117,7 +120,8 @@ def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bo
         one: undisturbed(Scenario(one, one), material, folder / one)
         for one in dict.fromkeys(first for first, _ in pairs)
     }
-    places = [len(known[first].operations["before"]) for first, _ in pairs]
+    # The last operation is the exit: from there on one command follows the other.
+    places = [len(known[first].operations["before"]) - 1 for first, _ in pairs]
     found = []
     for (first, second), of, some in zip(pairs, places, even_shares(number, places), strict=True):
         name = f"writers/{first} and {second}"

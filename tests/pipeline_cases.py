@@ -38,7 +38,7 @@ def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
 def plain_page(patch: pytest.MonkeyPatch, *, every_rival: bool = False) -> None:
     """Replace the page by one line, with one rival that is not verified: other tests check what takes seconds."""
     if not every_rival:
-        few = partial(rivals, explanations="support_cosines", held_out=0.0)
+        few = partial(rivals, explanations="support_cosines")
         patch.setattr("tokengeom.page.stages.rivals", few)
     patch.setattr("tokengeom.verification.comparisons.rivals_again", lambda claimed, beside: {})
     patch.setattr(

@@ -18,8 +18,8 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -31,7 +31,7 @@ from tokengeom.cli.options import expanded, gathered, option_names, read_setting
 from tokengeom.cli.output import TerminalConsole, chosen_output, escaped_streams
 from tokengeom.core.errors import TokengeomError
 from tokengeom.core.processes import Interruption, handle_signals
-from tokengeom.results.folders import remove_work_folders
+from tokengeom.results.folders import made, only_writer, remove_work_folders
 from tokengeom.results.manifests import recording_command
 
 EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -258,6 +258,10 @@ def _root(
         typer.echo(context.get_help())
 
 
+_HOLD_THEIR_OWN = ("train", "report", "stories", "study")
+"""Commands that lock where they write themselves, or whose --out is a file."""
+
+
 def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
     """Give a command what all commands share.
 
@@ -274,7 +278,7 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
             warnings.showwarning = _print_warning  # type: ignore[assignment]
             if quiet:
                 warnings.simplefilter("ignore")
-            with chosen_output(as_json=as_json, quiet=quiet):
+            with chosen_output(as_json=as_json, quiet=quiet), _only_command(typer_context, kwargs):
                 return command(**gathered(kwargs, groups))  # type: ignore[call-arg]
 
     own = inspect.signature(command, eval_str=True).parameters.values()
@@ -283,6 +287,17 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{EXIT_CODES}"
     return run
+
+
+@contextmanager
+def _only_command(context: typer.Context, given: Mapping[str, Any]) -> Iterator[None]:
+    """Refuse a command that would save where another one is about to: one of the two results would be lost."""
+    with ExitStack() as held:
+        for folder in () if context.info_name in _HOLD_THEIR_OWN else map(given.get, ("out", "pairs")):
+            if isinstance(folder, Path):
+                held.enter_context(made(folder.parent))
+                held.enter_context(only_writer(folder))
+        yield
 
 
 def _shared(

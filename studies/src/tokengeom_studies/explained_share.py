@@ -325,9 +325,7 @@ class _Measurement:
         if rival.name != "Kneser-Ney":
             return self._seen(W.cpu(), H.cpu()), {}
         out = np.asarray(text.stats.contexts)[~text.kept]
-        nothing = ContextStatistics(
-            sparse.csc_array((trained.V, len(out))), np.zeros(len(out)), np.zeros(len(out), np.int64), out
-        )
+        nothing = ContextStatistics(sparse.csc_array((trained.V, len(out))), np.zeros(len(out), np.int64), out)
         whole = np.zeros((trained.V, text.stats.m))
         whole[:, text.kept], whole[:, ~text.kept] = M, rule(nothing).toarray()
         both = device.matrix_factors(whole, rival.power)
