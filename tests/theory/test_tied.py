@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import cvxpy as cp
@@ -193,9 +194,23 @@ def test_it_is_saved_loaded_and_verified(
     assert proof.bound <= proof.value
 
 
-def test_a_changed_vector_is_noticed(tied: tg.TiedPrediction, tmp_path: Path) -> None:
-    from dataclasses import replace
+def test_names_of_own_features_are_saved(stats: tg.NextTokenStatistics, tmp_path: Path) -> None:
+    names = tuple(f"own {j}" for j in range(stats.m))
+    for given in (names, None):
+        features = tg.ContextFeatures.from_matrix(np.eye(stats.m), given)
+        tg.predict(stats, loss_gap=0.5, ties=features).save(tmp_path / "own")
+        loaded = tg.load(tmp_path / "own")
+        assert isinstance(loaded, tg.TiedPrediction)
+        assert loaded.features.given_names == given
+        assert loaded.features.name(3) == ("feature 3" if given is None else "own 3")
+    changed = tg.ContextFeatures(features.ties, features.matrix, {}, {}, given_names=names[:2])
+    assert isinstance(loaded, tg.TiedPrediction)
+    replace(loaded, features=changed).save(tmp_path / "forged")
+    with pytest.raises(InputError, match="one name per feature"):
+        tg.load(tmp_path / "forged")
 
+
+def test_a_changed_vector_is_noticed(tied: tg.TiedPrediction, tmp_path: Path) -> None:
     replace(tied, A=tied.A * 1.01, stats=None).save(tmp_path / "forged")
     assert not tg.verify(tmp_path / "forged").ok
 
@@ -248,8 +263,6 @@ def test_torch_and_numpy_agree(stats: tg.NextTokenStatistics) -> None:
 
 
 def test_blocks_of_contexts_prove_the_same(stats: tg.NextTokenStatistics) -> None:
-    from dataclasses import replace
-
     features, merging = (
         tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "pairs+self"),
         Merging.of_tokens(stats.P),

@@ -156,14 +156,38 @@ def test_a_changed_simulation_is_found(tmp_path: Path) -> None:
 def test_contexts_of_the_statistics_are_placed_where_they_are_and_others_by_what_they_share() -> None:
     simulation, stats = simulated(), small_stories()
     assert stats.contexts is not None
-    np.testing.assert_allclose(simulation.place(stats.contexts), simulation.context_vectors, atol=1e-12)
+    np.testing.assert_allclose(simulation.vectors_of(stats.contexts), simulation.context_vectors, atol=1e-12)
     last = stats.contexts[0].copy()
     last[0] = 10**6
-    placed = simulation.place(last[None, :])[:, 0]
+    placed = simulation.vectors_of(last[None, :])[:, 0]
     assert np.linalg.norm(placed) == pytest.approx(1.0)
     same_end = np.all(stats.contexts[:, 1:] == last[1:], axis=1)
     similar = placed @ simulation.context_vectors
     assert similar[same_end].mean() > similar[~same_end].mean() + 0.2
+
+
+def test_texts_are_placed_with_the_mean_of_the_replicates_probabilities(tmp_path: Path) -> None:
+    simulation, stats = simulated(), small_stories()
+    names = [stats.context_text(j) for j in range(stats.m)]
+    placed = simulation.place(names)
+    assert set(placed.seen) == {"counted"}
+    np.testing.assert_allclose(placed.H, simulation.context_vectors, atol=1e-12)
+    each = [np.exp(one.logits) / np.exp(one.logits).sum(axis=0) for one in simulation.trainings()]
+    np.testing.assert_allclose(placed.probabilities, np.mean(each, axis=0), atol=1e-12)
+    assert sum(share for _, share in placed.shared_features(0)) == pytest.approx(1.0)
+    cosine = simulation.context_cosines[0]
+    nearest = max(range(1, stats.m), key=lambda j: cosine[j])
+    ((name, found),) = placed.neighbours(0, 1)
+    assert (name, found) == (names[nearest], pytest.approx(cosine[nearest]))
+    assert placed.why(nearest).cosine == pytest.approx(cosine[nearest])
+    stats.save(tmp_path / "stats")
+    simulation.save(tmp_path / "simulation")
+    never = tg.place(tmp_path / "simulation", f"zebra {names[0].split()[-1]}")
+    assert never.seen[0] != "counted"
+    assert len(never.shared_features()) == 1
+    np.testing.assert_allclose(tg.place(tmp_path / "simulation", names[:2]).H, placed.H[:, :2], atol=1e-6)
+    nothing = simulation.place("zebra zebra zebra zebra")
+    np.testing.assert_allclose(nothing.probabilities, 1 / stats.V)
 
 
 def test_gradient_flow_is_one_replicate_that_is_not_random(tmp_path: Path) -> None:

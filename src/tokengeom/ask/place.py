@@ -1,7 +1,8 @@
 """`Placed`: where contexts lie that the text may not have, and which tokens are predicted to follow them.
 
-``h(x) = A phi(x)``,   ``L(x) = W h(x)``
+``h(x) = f(A phi(x))``,   ``L(x) = W h(x)``
 
+with the last norm f of a simulation, and the identity for a prediction,
 for the features ``phi(x)`` of a context x that the contexts of the text have too. A feature that none of them has says
 nothing, and is left out.
 """
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.item_report import SharedFeatures
 from tokengeom.ask.item_search import names_of, quoted
 from tokengeom.core.errors import InputError, TokenizerError
@@ -36,23 +38,21 @@ UNKNOWN = -3
 
 
 class TiesContexts(Protocol):
-    """A geometry with vectors W of tokens and A of features of contexts."""
+    """A geometry in which contexts have the vectors of their features."""
 
     @property
-    def W(self) -> Float:
-        """Vectors of tokens, V x d."""
-
-    @property
-    def A(self) -> Float:
-        """Vectors of features, d x F."""
-
-    @property
-    def H(self) -> Float:
-        """Vectors of contexts, d x m."""
+    def context_vectors(self) -> Float:
+        """Vectors of the counted contexts, d x m."""
 
     @property
     def features(self) -> ContextFeatures:
         """The features."""
+
+    def logits_of(self, Phi: csc_array) -> Float:
+        """Logits of contexts with these features (F x k), V x k."""
+
+    def parts_of(self, phi: csc_array) -> Float:
+        """What each feature of one context (F x 1) adds to its vector, d x features; their sum is the vector."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,7 +95,7 @@ class Placed:
 
     def neighbours(self, i: int = 0, k: int = 10) -> list[tuple[str, float]]:
         """The ``k`` counted contexts nearest to context i, with their cosines."""
-        known, here = self.of.H, self.H[:, i]
+        known, here = self.of.context_vectors, self.H[:, i]
         lengths = np.linalg.norm(known, axis=0) * np.linalg.norm(here)
         cosine = np.where(lengths > 0, (here @ known) / np.where(lengths > 0, lengths, 1.0), -np.inf)
         order = [j for j in np.argsort(-cosine, kind="stable")[: k + 1] if np.isfinite(cosine[j])]
@@ -105,9 +105,9 @@ class Placed:
     def shared_features(self, i: int = 0) -> list[tuple[str, float]]:
         """Features of context i that the text has, and what each gives of its squared length; they sum to 1."""
         part = slice(self.phi.indptr[i], self.phi.indptr[i + 1])
-        rows, values = self.phi.indices[part], self.phi.data[part]
+        rows = self.phi.indices[part]
         size = max(float(self.H[:, i] @ self.H[:, i]), 1e-300)
-        shares = values * (self.of.A[:, rows].T @ self.H[:, i]) / size
+        shares = self.of.parts_of(self.phi[:, [i]]).T @ self.H[:, i] / size
         text = text_of(self.stats)
         order = np.argsort(-np.abs(shares), kind="stable")
         return [(self.of.features.name(int(rows[n]), text), float(shares[n])) for n in order]
@@ -147,6 +147,20 @@ class Placed:
         return data_frame(rows, columns=["context", "token", "probability"])
 
 
+class PlacesContexts(AnswersQuestions):
+    """What answers questions, and places contexts that the text may not have."""
+
+    def place(self, texts: str | Sequence[str] | Int, stats: NextTokenStatistics | None = None) -> Placed:
+        """Where contexts lie that the text may not have: their embeddings, neighbours and next tokens.
+
+        ``texts``
+            Texts of contexts, of which the last tokens count; or an array of token ids, one context per row.
+        ``stats``
+            As in `neighbours`.
+        """
+        return place(cast(TiesContexts, self), texts, self._named_by(stats))
+
+
 def place(of: TiesContexts, texts: str | Sequence[str] | Int, stats: NextTokenStatistics) -> Placed:
     """Where contexts lie, given as texts of which the last tokens count, or as token ids, one context per row."""
     if isinstance(texts, np.ndarray) and texts.ndim == 2:
@@ -155,18 +169,19 @@ def place(of: TiesContexts, texts: str | Sequence[str] | Int, stats: NextTokenSt
         names = (texts,) if isinstance(texts, str) else tuple(map(str, texts))
         contexts = np.array([_last_tokens(text, of.features.length, stats) for text in names])
     phi = of.features.of(contexts)
-    H = np.asarray((phi.T @ of.A.T).T)
-    return Placed(names, tuple(_seen(row, stats) for row in contexts), H, of.W @ H, phi, of, stats)
+    H = np.stack([of.parts_of(phi[:, [i]]).sum(axis=1) for i in range(len(names))], axis=1)
+    return Placed(names, tuple(_seen(row, stats) for row in contexts), H, of.logits_of(phi), phi, of, stats)
 
 
 def shared_features(
     of: TiesContexts, first: csc_array, second: csc_array, name: str, text: Callable[[list[int]], str]
 ) -> SharedFeatures:
     """The cosine of two contexts, given by their columns of Phi, as a sum over the features that both have."""
-    h, k = (np.asarray(of.A[:, phi.indices] @ phi.data) for phi in (first, second))
+    ours, theirs = of.parts_of(first), of.parts_of(second)
+    h, k = ours.sum(axis=1), theirs.sum(axis=1)
     size = max(float(np.linalg.norm(h) * np.linalg.norm(k)), 1e-300)
     both, place, other = np.intersect1d(first.indices, second.indices, return_indices=True)
-    parts = first.data[place] * second.data[other] * (of.A[:, both] ** 2).sum(axis=0) / size
+    parts = (ours[:, place] * theirs[:, other]).sum(axis=0) / size
     order = np.argsort(-parts, kind="stable")
     rows = ((of.features.kind(int(both[n])), of.features.name(int(both[n]), text), float(parts[n])) for n in order)
     cosine = float(h @ k) / size

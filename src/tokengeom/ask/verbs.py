@@ -11,7 +11,7 @@ from tokengeom.ask.explain import AnswersQuestions, Observed, PlainFactors, meas
 from tokengeom.ask.item_report import ItemReport
 from tokengeom.ask.named_vectors import WRITERS, Format, Items, NamedVectors, projector_config
 from tokengeom.ask.neighbours import Neighbours, SimilarPairs
-from tokengeom.ask.place import Placed
+from tokengeom.ask.place import Placed, PlacesContexts
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import is_model, run_of
@@ -30,7 +30,6 @@ from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import NORMS, LossPrediction, require_norm
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
-from tokengeom.theory.tied import TiedPrediction
 
 if TYPE_CHECKING:
     from tokengeom.keywords import AskKeywords, ExportKeywords
@@ -177,13 +176,13 @@ def explain(
     return replace(report, notes=(*report.notes, *notes))
 
 
-def place(result: TiedPrediction | str | Path, texts: str | Sequence[str], *, stats: Statistics = None) -> Placed:
+def place(result: PlacesContexts | str | Path, texts: str | Sequence[str], *, stats: Statistics = None) -> Placed:
     """Where contexts lie that the text may not have, and which tokens are predicted to follow them.
 
     Parameters
     ----------
     result
-        A prediction that was made with ties, or the folder of a saved one.
+        A prediction that was made with ties, a simulation, or the folder of a saved one.
     texts
         Contexts, of which the last tokens count.
     stats
@@ -191,9 +190,10 @@ def place(result: TiedPrediction | str | Path, texts: str | Sequence[str], *, st
     """
     place = Path(result) if isinstance(result, str | Path) else None
     given: Any = result if place is None else load(place)
-    if not isinstance(given, TiedPrediction):
+    if not isinstance(given, PlacesContexts):
         raise InputError(
-            f"Contexts that the text does not have are placed by predictions with ties; got a {type(given).__name__}. "
+            "Contexts that the text does not have are placed by predictions with ties and by simulations; got a "
+            f"{type(given).__name__}. "
             "Predict with ties: tg.predict(stats, loss_gap=0.5, ties='positions+suffixes+self'), or on the command "
             "line: tokengeom predict STATS --loss-gap 0.5 --ties positions+suffixes+self --out tied"
         )

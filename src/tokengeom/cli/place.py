@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 @guarded
 def place_command(
     result: Annotated[
-        Path, typer.Argument(metavar="PREDICTION", help="Folder that `tokengeom predict --ties ... --out` wrote.")
+        Path,
+        typer.Argument(
+            metavar="RESULT",
+            help="Folder that `tokengeom predict --ties ... --out` or `tokengeom simulate --out` wrote.",
+        ),
     ],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Contexts, of which the last tokens count.")],
     *,
@@ -31,6 +35,7 @@ def place_command(
     For example:
 
     * `tokengeom place tied "up on the hill"`
+    * `tokengeom place simulation "up on the hill"`
     * `tokengeom place tied "up on the hill" "the zebra" -k 5 --json`
     """
     from tokengeom.ask.verbs import place

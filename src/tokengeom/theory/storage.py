@@ -87,7 +87,7 @@ class LossEntries:
 
 @dataclass(frozen=True)
 class TiedEntries:
-    """Entries of the manifest of a `TiedPrediction`; ``length`` and ``base`` are those of its features."""
+    """Entries of the manifest of a `TiedPrediction`, of which `_OF_FEATURES` are those of its features."""
 
     lam: Annotated[float, Within(0.0, LARGEST_ENTRY)]
     loss_gap: Size
@@ -100,6 +100,10 @@ class TiedEntries:
     ties: str
     length: Annotated[int, Within(0, 64)]
     base: Annotated[int, Within(0, 2**31)]
+    given_names: tuple[str, ...] | None = None
+
+
+_OF_FEATURES = ("ties", "length", "base", "given_names")
 
 
 def entries_of(kind: type[T], result: object, **others: object) -> dict[str, Any]:
@@ -269,7 +273,7 @@ def write_tied(prediction: TiedPrediction, folder: Path) -> dict[str, Any]:
     if prediction.weights is not None:
         arrays |= dict(zip(("p", "q"), prediction.weights, strict=True))
     write_arrays(folder / TIED, arrays)
-    described = {name: getattr(features, name) for name in ("ties", "length", "base")}
+    described = {name: getattr(features, name) for name in _OF_FEATURES}
     return entries_of(TiedEntries, prediction, **described)
 
 
@@ -282,7 +286,7 @@ def read_tied(kind: type[TiedPrediction], folder: Path, manifest: dict[str, Any]
     P, pi = _read_probabilities(arrays, W.shape[0], m)
     require_finite(arrays, saved.certificate)
     _require_entropy(arrays, saved.entropy, W.shape[0])
-    entries = {name: value for name, value in vars(saved).items() if name not in ("ties", "length", "base")}
+    entries = {name: value for name, value in vars(saved).items() if name not in _OF_FEATURES}
     features, weights = _read_context_features(arrays, saved, A.shape[1], m), None
     if saved.norm == "gamma2":
         weights = arrays.floats("p", (None,), 0.0, 1.0), arrays.floats("q", (None,), 0.0, 1.0)
@@ -297,7 +301,9 @@ def step_name(span: Span) -> str:
 def _read_context_features(arrays: SavedArrays, saved: TiedEntries, F: int, m: int) -> ContextFeatures:
     Phi = arrays.table("Phi_", np.float64, (F, m))
     if saved.ties == OWN:
-        return ContextFeatures.from_matrix(Phi)
+        if saved.given_names is not None and len(saved.given_names) != F:
+            raise arrays.damaged("it has not one name per feature")
+        return ContextFeatures.from_matrix(Phi, saved.given_names)
     try:
         weights = parse_ties(saved.ties, saved.length)
     except StatisticsError as error:

@@ -30,10 +30,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.item_report import SharedFeatures
 from tokengeom.ask.item_search import names_of
-from tokengeom.ask.place import Placed, place, shared_features, text_of
+from tokengeom.ask.place import PlacesContexts, shared_features, text_of
 from tokengeom.core.numerics import Float, Int, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
@@ -58,7 +57,7 @@ NOT_FIXED = 0.05
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
+class TiedPrediction(ProvenNorm, PlacesContexts, AbstractResult):
     """What tied features are predicted to be at a loss gap, or in the limit, with their certificate.
 
     ``W``, ``A``
@@ -122,6 +121,19 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         """Context embeddings ``A Phi``, d x m."""
         return np.asarray((self.features.matrix.T @ self.A.T).T)
 
+    @property
+    def context_vectors(self) -> Float:
+        """H: the vectors of the counted contexts."""
+        return self.H
+
+    def logits_of(self, Phi: csc_array) -> Float:
+        """``B Phi`` of any contexts with these features."""
+        return np.asarray(self.W @ (Phi.T @ self.A.T).T)
+
+    def parts_of(self, phi: csc_array) -> Float:
+        """``phi_f a_f`` of the features of one context, which add up to its vector."""
+        return np.asarray(self.A[:, phi.indices] * phi.data)
+
     @cached_property
     def B(self) -> Float:
         """``W A``, V x F."""
@@ -150,16 +162,6 @@ class TiedPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         """Support group of each context, m: equal numbers have the same support; -1 is a full support."""
         groups = group_supports(self.P)
         return np.where(np.diff(self.P.indptr) == self.P.shape[0], -1, groups.label).astype(np.int64)
-
-    def place(self, texts: str | Sequence[str], stats: NextTokenStatistics | None = None) -> Placed:
-        """Where contexts lie that the text may not have: their embeddings, neighbours and next tokens.
-
-        ``texts``
-            Texts of contexts, of which the last tokens count; or an array of token ids, one context per row.
-        ``stats``
-            As in `neighbours`.
-        """
-        return place(self, texts, self._named_by(stats))
 
     def proven_again(self) -> tuple[float, Certificate]:
         """Loss gap and certificate at a loss, computed again from W, A, the features and the probabilities."""

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokengeom.ask.explain import AnswersQuestions
+from tokengeom.ask.place import PlacesContexts
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, cosines, reliability_of_mean, unit_columns
+from tokengeom.core.numerics import Float, Int, cosines, log_sum_exp, reliability_of_mean, unit_columns
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_manifest, to_plain
@@ -34,6 +34,8 @@ from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 _ARRAYS = "arrays.safetensors"
@@ -46,7 +48,7 @@ MOST_ITEMS = 400
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Simulation(AnswersQuestions, AbstractResult):
+class Simulation(PlacesContexts, AbstractResult):
     """The expected geometry of a training; make it with `simulate`.
 
     where
@@ -134,7 +136,24 @@ class Simulation(AnswersQuestions, AbstractResult):
         """Contexts as columns, (R d) x m, whose inner products are the mean cosines."""
         return np.vstack([unit_columns(H) for H in self.states]) / math.sqrt(self.replicates)
 
-    def place(self, contexts: ArrayLike) -> Float:
+    def logits_of(self, Phi: csc_array) -> Float:
+        """The logarithm of the mean probabilities of the replicates, V x k, for contexts with the features Phi."""
+        heads = np.split(np.asarray(self.heads, np.float64), self.replicates, axis=1)
+        logits = [W @ H for W, H in zip(heads, self._states(Phi), strict=True)]
+        mean = np.mean([np.exp(L - log_sum_exp(L)[None, :]) for L in logits], axis=0)
+        return np.asarray(np.log(np.maximum(mean, np.finfo(np.float64).tiny)))
+
+    def parts_of(self, phi: csc_array) -> Float:
+        """What each feature of a context adds to its vector: its own, times the norm's factor, over the length."""
+        A = np.asarray(self.A, np.float64)[:, phi.indices] * phi.data
+        parts, gains = list[Float](), None if self.gain is None else np.split(self.gain, self.replicates)
+        for r, own in enumerate(np.split(A, self.replicates)):
+            scaled = own if gains is None else own * gains[r][:, None]
+            # The root mean square is one number per context, which the length divides out.
+            parts.append(scaled / max(float(np.linalg.norm(scaled.sum(axis=1))), 1e-300))
+        return np.vstack(parts) / math.sqrt(self.replicates)
+
+    def vectors_of(self, contexts: ArrayLike) -> Float:
         """Any contexts, given as token ids (k x L, oldest first), in the space of ``context_vectors``, (R d) x k."""
         placed = self._states(self.features.of(contexts))
         return np.vstack([unit_columns(H) for H in placed]) / math.sqrt(self.replicates)
