@@ -178,7 +178,8 @@ def test_texts_are_placed_with_the_mean_of_the_replicates_probabilities(tmp_path
     cosine = simulation.context_cosines[0]
     nearest = max(range(1, stats.m), key=lambda j: cosine[j])
     ((name, found),) = placed.neighbours(0, 1)
-    assert (name, found) == (names[nearest], pytest.approx(cosine[nearest]))
+    assert name == names[nearest]
+    assert found == pytest.approx(cosine[nearest])
     assert placed.why(nearest).cosine == pytest.approx(cosine[nearest])
     stats.save(tmp_path / "stats")
     simulation.save(tmp_path / "simulation")
