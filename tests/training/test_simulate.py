@@ -18,7 +18,7 @@ from tokengeom.core.progress import SilentProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training import Run, train
 from tokengeom.training.optimizers.adamw import AdamW
-from tokengeom.training.simulate import FIRST_SEED, estimate_simulation, simulate
+from tokengeom.training.simulate import FIRST_SEED, SURE, UNSURE, estimate_simulation, simulate, steps_to
 from tokengeom.training.simulation import Simulation, _spread
 
 QUICK: dict[str, Any] = {"dim": 8, "learning_rate": 1e-2, "rate_schedule": "constant"}
@@ -212,11 +212,20 @@ def test_a_loss_that_is_not_reached_is_said() -> None:
 
 
 def test_the_time_is_estimated_as_a_range() -> None:
-    estimate = estimate_simulation(small_stories(), like=trained(), rehearsal=0.05)
-    assert estimate.longest == pytest.approx(9 * estimate.shortest)
+    estimate = estimate_simulation(small_stories(), like=trained(), rehearsal=0.0, loss_gap=1e-6, steps=10**6)
+    assert estimate.longest == pytest.approx(UNSURE**2 * estimate.shortest)
     assert "8 replicates" in estimate.sentence
+    whole = estimate_simulation(small_stories(), like=trained(), rehearsal=600.0)
+    assert whole.longest == pytest.approx(SURE**2 * whole.shortest)
     with pytest.raises(InputError, match="not known beforehand"):
         estimate_simulation(small_stories(), optimizer="gradient-flow", loss_gap=0.5)
+
+
+def test_steps_are_extrapolated_along_a_power_of_the_steps() -> None:
+    seen = [(step, 3.0 * step**-0.5) for step in (1, 2, 5, 10, 20, 50, 100)]
+    assert steps_to(0.03, seen) == pytest.approx(1e4)
+    assert steps_to(0.5, seen) == 100
+    assert steps_to(0.1, [(1, 2.0), (10, 2.0), (20, 2.0)]) == float("inf")
 
 
 @pytest.mark.parametrize(

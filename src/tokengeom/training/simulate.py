@@ -7,8 +7,10 @@ itself, so the result is the mean over replicates. Nothing in it is fitted to th
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -26,7 +28,7 @@ from tokengeom.results.registry import load
 from tokengeom.statistics.context_features import KERNEL, ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.training.gradient_flow import flow_to
-from tokengeom.training.loop import ENOUGH, TrainingHooks
+from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer, optimizer_named, optimizer_names
 from tokengeom.training.run import Run
@@ -43,6 +45,16 @@ RECORDS_PER_DECADE = 80
 """A training is looked at after each 3% of its steps, so the loss gap at which it ends is as near to the wanted one."""
 MOST_STEPS, LONGER = 20_000, 10
 """Steps of a replicate at most: without a run, and as a multiple of the run's steps."""
+SURE, UNSURE = 1.3, 2.0
+"""Factors around an estimated time, where the number of steps was seen in the rehearsal and where it was not."""
+REHEARSAL = 5.0
+"""Seconds of a replicate from which its time is estimated."""
+LONGEST = 4
+"""Rehearsal at most, as a multiple of these, where the loss gap has not yet fallen to half."""
+FEWEST_RECORDS = 12
+"""Records that a rehearsal makes at least."""
+SLOWEST = 0.05
+"""Power of the steps with which the loss gap falls at least; where it falls more slowly, no end is in sight."""
 OVERRIDING = ("dim", "optimizer", "learning_rate", "head_start", "feature_start", "last_norm", "steps")
 """Settings of `train` that take the place of the run's."""
 COPIED = (*OVERRIDING[:5], "weight_decay", "rate_schedule", "decay_schedule", "reduction", "batch")
@@ -118,24 +130,61 @@ def estimate_simulation(
     stats: NextTokenStatistics | str | Path,
     like: Run | str | Path | None = None,
     *,
-    rehearsal: float = ENOUGH,
+    rehearsal: float = REHEARSAL,
     **settings: Unpack[SimulateKeywords],
 ) -> Estimate:
-    """The time and memory that `simulate` is expected to take, from ``rehearsal`` seconds of a replicate.
+    """The time and memory that `simulate` is expected to take, from ``rehearsal`` seconds of the first replicate.
 
-    How many steps it takes to the loss gap is known only afterwards, so the time is a range: a third to three times the
-    steps of the run, or 1% to 100% of those allowed where there is none. Parameters are those of `simulate`.
+    Where it has not come to the loss gap by then, its steps are extrapolated from how the loss falls, and the time is a
+    range. Parameters are those of `simulate`.
     """
     chosen, given = make(SimulationSettings, settings, "estimate_simulation"), statistics_of(stats, "simulate")
     if chosen.optimizer == FLOW:
         raise InputError(f"The time of {FLOW} is not known beforehand: its steps follow the loss.")
-    run = _run(like, given)
-    how, _ = _plan(given, run, chosen)
-    (least, most), steps = ((0.01, 1.0), how["steps"]) if run is None else ((1 / 3, 3.0), run.steps)
-    one = estimate_training(given, rehearsal=rehearsal, **{**how, "steps": steps})
-    seconds = chosen.replicates * one.seconds
+    how, gap = _plan(given, _run(like, given), chosen)
+    seen, pace = _rehearse(given, how, gap, rehearsal)
+    steps = min(steps_to(gap, seen), float(how["steps"]))
+    known = seen[-1][1] <= gap or seen[-1][0] >= how["steps"]
+    seconds, spread = chosen.replicates * pace * steps, SURE if known else UNSURE
     what = f"Simulating {chosen.replicates} replicates on {given.V:,} tokens x {given.m:,} contexts"
-    return Estimate(what, least * seconds, most * seconds, one.bytes)
+    memory = estimate_training(given, rehearsal=0.0, **how).bytes
+    return Estimate(what, seconds / spread, seconds * spread, memory)
+
+
+class _EnoughError(Exception):
+    """The rehearsal is over."""
+
+
+def _rehearse(
+    stats: NextTokenStatistics, how: Mapping[str, Any], gap: float, seconds: float
+) -> tuple[list[tuple[int, float]], float]:
+    """Steps and loss gaps of the first seconds of a replicate, or of all of it, and seconds per step."""
+    seen, times, began = list[tuple[int, float]](), list[float](), time.monotonic()
+
+    def on_record(step: int, _: int, row: Mapping[str, float]) -> None:
+        seen.append((step, float(row["loss_gap"])))
+        times.append(time.monotonic())
+        # A loss that has hardly begun to fall says little about the steps that are left.
+        enough = seconds if seen[-1][1] < 0.5 * seen[0][1] else LONGEST * seconds
+        if times[-1] - began > enough and len(seen) >= FEWEST_RECORDS:
+            raise _EnoughError
+
+    hooks = TrainingHooks(on_record=on_record, loss_gap=gap)
+    with suppress(_EnoughError), blas_threads_for(stats.V, stats.m):
+        train_many(stats, [TrainingSettings(**how, records_per_decade=RECORDS_PER_DECADE)], hooks=hooks)
+    # The first steps may compile and load code.
+    first = min(len(seen) // 3, len(seen) - 2)
+    return seen, (times[-1] - times[first]) / max(seen[-1][0] - seen[first][0], 1)
+
+
+def steps_to(gap: float, seen: Sequence[tuple[int, float]]) -> float:
+    """Steps to a loss gap, from records of steps and gaps; beyond the last, gaps fall as a power of the steps."""
+    step, last = seen[-1]
+    if last <= gap:
+        return float(step)
+    later = [(math.log(s), math.log(g)) for s, g in seen if 2 * s >= step and s > 0 and g > 0]
+    slope = float(np.polyfit(*zip(*later, strict=True), 1)[0]) if len(later) > 1 else 0.0
+    return float(step * (last / gap) ** (1.0 / -slope)) if slope < -SLOWEST else math.inf
 
 
 def _plan(stats: NextTokenStatistics, run: Run | None, given: SimulationSettings) -> tuple[dict[str, Any], float]:
