@@ -182,8 +182,8 @@ def steps_to(gap: float, seen: Sequence[tuple[int, float]]) -> float:
     step, last = seen[-1]
     if last <= gap:
         return float(step)
-    later = [(math.log(s), math.log(g)) for s, g in seen if 2 * s >= step and s > 0 and g > 0]
-    slope = float(np.polyfit(*zip(*later, strict=True), 1)[0]) if len(later) > 1 else 0.0
+    later = np.log([(s, g) for s, g in seen if 2 * s >= step and s > 0 and g > 0])
+    slope = float(np.polyfit(later[:, 0], later[:, 1], 1)[0]) if len(later) > 1 else 0.0
     return float(step * (last / gap) ** (1.0 / -slope)) if slope < -SLOWEST else math.inf
 
 
