@@ -31,6 +31,7 @@ extensions = [
     "docstring_markup",
     "gallery_pages",
     "mathml",
+    "notebook_pages",
     "source_links",
 ]
 templates_path = ["_templates"]

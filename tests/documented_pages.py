@@ -33,11 +33,9 @@ NOT_RUN = sorted(
 """Pages without blocks, or with blocks of other machines: only the names in them are checked."""
 SLOW = {
     "docs/extending/network.md": 8,
-    "docs/guide/does_my_model_obey.md": 22,
+    "docs/guide/does_my_model_obey.md": 30,
     "docs/guide/training_models.md": 16,
-    "docs/guide/which_explanation_fits.md": 9,
-    "docs/guide/why_not.md": 9,
-    "docs/questions.md": 16,
+    "docs/guide/why_are_two_near.md": 16,
 }
 """Pages that run with the slow tests: those that take more than 7 s of processor time, given here, imports included.
 
@@ -154,8 +152,8 @@ EXTENDING = [page for page in PAGES if page.startswith("docs/extending/")]
 IN_PROCESSES = ("docs/extending/network.md", "docs/extending/optimizer.md")
 """Pages whose commands run in processes of their own: ``train`` lists models and optimizers when it is imported."""
 PREPARED: dict[str, Prepare] = {
-    "docs/your_own_training.md": your_own_training,
+    "docs/guide/watch_a_training.md": your_own_training,
     "docs/guide/does_my_model_obey.md": with_checkpoints,
-    "docs/questions.md": with_checkpoints,
+    "docs/guide/why_are_two_near.md": with_checkpoints,
     **dict.fromkeys(EXTENDING, new_members),
 }

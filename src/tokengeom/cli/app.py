@@ -30,7 +30,7 @@ import typer
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
 from tokengeom.cli.output import TerminalConsole, chosen_output, escaped_streams
 from tokengeom.core.errors import TokengeomError
-from tokengeom.core.processes import Interruption, handle_signals
+from tokengeom.core.processes import Interruption, handle_signals, is_main_process
 from tokengeom.results.folders import made, only_writer, remove_work_folders
 from tokengeom.results.manifests import recording_command
 
@@ -293,7 +293,8 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
 def _only_command(context: typer.Context, given: Mapping[str, Any]) -> Iterator[None]:
     """Refuse a command that would save where another one is about to: one of the two results would be lost."""
     with ExitStack() as held:
-        for folder in () if context.info_name in _HOLD_THEIR_OWN else map(given.get, ("out", "pairs")):
+        writes = context.info_name not in _HOLD_THEIR_OWN and is_main_process()
+        for folder in map(given.get, ("out", "pairs")) if writes else ():
             if isinstance(folder, Path):
                 held.enter_context(made(folder.parent))
                 held.enter_context(only_writer(folder))
