@@ -94,7 +94,7 @@ def of_rivals(stage: str, result: str, beside: tuple[str, ...] = (), covered: st
         "similarity": in_json(file, "rows", 0, "similarity", "value"),
         "difference from the best": in_json(file, "rows", 0, "behind", "low"),
         "parameters": in_json(file, "rows", 0, "parameters"),
-        "held-out contexts": in_json(file, "rows", -1, "agreement", "value"),
+        "last row": in_json(file, "rows", -1, "agreement", "value"),
         "name of an explanation": in_json(file, "rows", 0, "rival"),
         "limitations": in_json(file, "limitations"),
         "number held out": in_json(file, "held_out"),
