@@ -21,6 +21,7 @@ from tokengeom_studies.common.measured import (
     Row,
     Rows,
     chosen,
+    chosen_measurements,
     decided,
     decided_by_share,
     machine,
@@ -137,3 +138,4 @@ def test_rows_have_a_time_and_settings_a_commit(tmp_path: Path, monkeypatch: pyt
     rows.add(kind="run")
     assert datetime.fromisoformat(rows.rows[0]["time"]).utcoffset() == timedelta(0)
     assert machine()["commit"] == "abc"
+    assert chosen_measurements(rows.rows) == [{"kind": "run"}]

@@ -21,7 +21,7 @@ from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import blas_threads_for, seen_tokens
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
-from tokengeom.core.resources import Estimate
+from tokengeom.core.resources import LONG, Estimate
 from tokengeom.page.cache import ResultsFolder, code_hash
 from tokengeom.page.compare_models import LIMIT_TOLERANCE, wants_proxy
 from tokengeom.page.read_model import Models
@@ -192,15 +192,13 @@ class Executor:
             return stage.make(self)
 
     def _announce(self, left: Sequence[Stage]) -> None:
-        """Say what will be made and how long it usually takes; once there are statistics, how long it takes here."""
+        """Say what will be made; once there are statistics, how long it takes here."""
         if STATISTICS not in self.results:
             if not self._introduced:
                 self._introduced = True
-                seconds = sum(stage.seconds for stage in left)
-                usual = Estimate(f"Counting, predicting, {self.plan.work} and comparing", seconds, seconds)
-                if usual.is_long:
-                    said = f"{usual.what}: usually {usual.time} on two cores. A measured estimate follows."
-                    self.progress.shown.say(said)
+                if sum(stage.seconds for stage in left) >= LONG:
+                    said = f"Counting, predicting, {self.plan.work} and comparing."
+                    self.progress.shown.say(f"{said} How long it takes is measured when the text is counted.")
         elif not self._announced:
             self._announced = True
             self._train_ahead(left)

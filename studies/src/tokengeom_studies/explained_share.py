@@ -174,7 +174,7 @@ class ExplainedShare(AbstractMeasuredStudy):
             "held-out loss": judged.answer(judged.held_out_loss()),
             "Kneser-Ney": judged.answer(judged.kneser_ney()),
         }
-        texts = table_of([{key: row[key] for key in row if key not in ("kind", "time")} for row in judged.texts])
+        texts = table_of([{key: row[key] for key in row if key != "kind"} for row in judged.texts])
         tables = {
             "hypotheses": self.answers(answers),
             "overview": judged.overview(),

@@ -203,8 +203,10 @@ class AbstractMeasuredStudy(AbstractStudy):
 
 
 def chosen_measurements(rows: Iterable[Row]) -> list[Row]:
-    """All rows but those that describe the setting."""
-    return [row for row in rows if row.get("kind") != SETTING]
+    """All rows but those that describe the setting, without their times: findings do not depend on when."""
+    return [
+        {name: value for name, value in row.items() if name != "time"} for row in rows if row.get("kind") != SETTING
+    ]
 
 
 def machine() -> dict[str, Any]:
