@@ -10,14 +10,20 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import minimal_install
 import tokengeom
+import tokengeom_studies
 
 ROOT = Path(__file__).parents[1]
-MODULES = [module.name for module in pkgutil.walk_packages(tokengeom.__path__, "tokengeom.")]
+MODULES = [
+    module.name
+    for package in (tokengeom, tokengeom_studies)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+]
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -38,6 +44,21 @@ def test_importing_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_imports(name: str) -> None:
     assert importlib.import_module(name).__doc__
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_methods_have_docstrings_or_those_that_they_override(name: str) -> None:
+    classes = [kind for kind in vars(importlib.import_module(name)).values() if isinstance(kind, type)]
+    without = [
+        f"{kind.__name__}.{method}"
+        for kind in classes
+        if kind.__module__ == name and not kind.__name__.startswith("_")
+        for method, defined in vars(kind).items()
+        if not method.startswith("_") and method not in kind.__annotations__
+        if isinstance(defined, FunctionType | property | classmethod | staticmethod)
+        if not any(getattr(vars(base).get(method), "__doc__", None) for base in kind.__mro__)
+    ]
+    assert without == []
 
 
 def test_the_wheel_is_typed_and_whole(tmp_path: Path) -> None:

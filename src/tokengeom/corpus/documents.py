@@ -162,7 +162,6 @@ class PlainText(AbstractUtf8Source):
         self.separator = separator
 
     def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
-        """Yield each document, in pieces if it is long."""
         waiting, starts = "", True
         for chunk in self._text(on_bytes):
             if self.separator == AUTO and chunk:
@@ -224,7 +223,6 @@ class JsonLines(AbstractUtf8Source):
         self.column = column
 
     def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
-        """Yield the document in each line, in pieces if it is long."""
         lines = self._lines(on_bytes)
         number = 0
         # No variable holds a line while its document is processed: both can be long.

@@ -119,7 +119,6 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         return text if text and "\ufffd" not in text else str(stored if stored is not None else f"<{identifier}>")
 
     def vocabulary(self) -> list[str]:
-        """Text of every token, in the order of ids."""
         with _quiet_panics():
             return super().vocabulary()
 
@@ -134,7 +133,6 @@ class HuggingFaceTokenizer(AbstractTokenizer):
             return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def to_json(self) -> str:
-        """The ``tokenizer.json`` of the library."""
         return str(self._tokenizer.to_str())
 
 

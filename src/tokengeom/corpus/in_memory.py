@@ -107,7 +107,6 @@ class TokenDocuments(AbstractTokenSource):
         self._documents, self.repeatable = documents, documents.repeatable
 
     def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
-        """Yield about a million ids at a time."""
         waiting: list[NDArray[Any]] = []
         size = 0
         for number, document in enumerate(self._documents):

@@ -132,12 +132,10 @@ class AbstractSplitter(AbstractTokenizer):
 
     @property
     def size(self) -> int:
-        """Number of distinct tokens so far."""
         return len(self._ids)
 
     @property
     def vocabulary_bytes(self) -> int:
-        """Memory of a vocabulary that grows, in bytes; 0 for one that does not."""
         return self._ids.size_in_bytes if isinstance(self._ids, _GrowingIds) else 0
 
     def split_point(self, text: str) -> int:
@@ -150,7 +148,6 @@ class AbstractSplitter(AbstractTokenizer):
         return BEFORE_WHITE_SPACE
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text; new tokens get new ids while the vocabulary grows."""
         return [self._encode(text) for text in as_texts(texts)]
 
     def _encode(self, text: str) -> Ids:
@@ -161,11 +158,9 @@ class AbstractSplitter(AbstractTokenizer):
             raise _unknown(self.kind, str(error.args[0]), self.size) from None
 
     def freeze(self) -> Self:
-        """The same tokenizer with its vocabulary closed."""
         return type(self)(list(self._ids)) if self.grows else self
 
     def token(self, identifier: int) -> str:
-        """Text of one token."""
         if len(self._tokens) != len(self._ids):
             self._tokens = list(self._ids)
         return self._tokens[identifier]
@@ -175,7 +170,6 @@ class AbstractSplitter(AbstractTokenizer):
         return " ".join(self.token(identifier) for identifier in ids)
 
     def to_json(self) -> str:
-        """Rule and tokens."""
         return _json(self.kind, {"rule": self.RULE, "vocabulary": list(self._ids)})
 
 
@@ -192,7 +186,6 @@ class WordTokenizer(AbstractSplitter):
 
     @staticmethod
     def split(text: str) -> list[str]:
-        """Words and characters of punctuation, in lower case."""
         lower = text.lower()
         if not lower.isascii():
             mark, words_with_marks = _patterns_with_marks()
@@ -202,7 +195,6 @@ class WordTokenizer(AbstractSplitter):
 
     @staticmethod
     def seam() -> re.Pattern[str]:
-        """Before white space, and after punctuation through which the case of a letter is not decided."""
         return after_punctuation()
 
 
@@ -217,7 +209,6 @@ class WhitespaceTokenizer(AbstractSplitter):
 
     @staticmethod
     def split(text: str) -> list[str]:
-        """The runs of characters between white space."""
         return text.split()
 
 
@@ -234,12 +225,10 @@ class CodeTokenizer(AbstractSplitter):
 
     @staticmethod
     def split(text: str) -> list[str]:
-        """Names, numbers, operators, brackets, and line breaks with the indentation after them."""
         return [f"\n{line}" if mark else token for mark, line, token in _CODE.findall(text)]
 
     @staticmethod
     def seam() -> re.Pattern[str]:
-        """Before white space, and after a character that is not part of a longer operator."""
         return AFTER_SINGLE_CHARACTER
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -285,15 +274,12 @@ class CharacterTokenizer(AbstractTokenizer):
 
     @property
     def size(self) -> int:
-        """Number of distinct characters so far."""
         return len(self._characters)
 
     def split_point(self, text: str) -> int:
-        """The end: a text may be split anywhere."""
         return len(text)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text; new characters get new ids while the vocabulary grows."""
         return [self._encode(text) for text in as_texts(texts)]
 
     def _encode(self, text: str) -> Ids:
@@ -313,19 +299,15 @@ class CharacterTokenizer(AbstractTokenizer):
         self._characters.extend(map(chr, fresh.tolist()))
 
     def freeze(self) -> CharacterTokenizer:
-        """The same characters with the vocabulary closed."""
         return CharacterTokenizer(self._characters) if self.grows else self
 
     def token(self, identifier: int) -> str:
-        """The character."""
         return self._characters[identifier]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The characters, joined."""
         return "".join(self._characters[identifier] for identifier in ids)
 
     def to_json(self) -> str:
-        """The characters."""
         return _json(self.kind, {"vocabulary": self._characters})
 
 
@@ -336,15 +318,12 @@ class ByteTokenizer(AbstractTokenizer):
 
     @property
     def size(self) -> int:
-        """Always 256."""
         return 256
 
     def split_point(self, text: str) -> int:
-        """The end: a text may be split anywhere."""
         return len(text)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """The bytes of each text."""
         return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in as_texts(texts)]
 
     def token(self, identifier: int) -> str:
@@ -356,7 +335,6 @@ class ByteTokenizer(AbstractTokenizer):
         return bytes(ids).decode(errors="replace")
 
     def to_json(self) -> str:
-        """The kind; there is nothing else to save."""
         return _json(self.kind, {})
 
 

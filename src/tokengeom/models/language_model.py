@@ -184,7 +184,6 @@ class ModuleModel(AbstractLanguageModel):
 
     @property
     def architecture(self) -> str:
-        """Name of the module's class."""
         return type(self.module).__name__
 
     @property
@@ -197,7 +196,6 @@ class ModuleModel(AbstractLanguageModel):
         return self.head.rows * (1 if keeps_last(self.module) else length)
 
     def states(self, batch: list[tuple[int, ...]]) -> Float:
-        """H of texts of one length, d x batch, checked to reproduce the logits."""
         with head_input(self.head_module) as seen:
             logits = last_logits(self.module, batch)
         if len(seen) != 1:
@@ -223,11 +221,9 @@ class FunctionModel(AbstractLanguageModel):
 
     @property
     def architecture(self) -> str:
-        """Name of the function."""
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def states(self, batch: list[tuple[int, ...]]) -> Float:
-        """H of texts of one length, d x batch."""
         assert self.function is not None
         given = self.function(np.asarray(batch, np.int64))
         H = as_array(given) if hasattr(given, "detach") else np.asarray(given)

@@ -109,7 +109,6 @@ class SparkEngine(AbstractEngine):
             shutil.rmtree(folder, ignore_errors=True)
 
     def numbers(self, table: ibis.Table) -> dict[str, float]:
-        """The single row of an aggregate."""
         with self._running("Adding up", SilentProgress()):
             (row,) = self._session.sql(self._ibis.compile(table)).collect()
         return {name: value if value is not None else 0 for name, value in row.asDict().items()}
