@@ -54,7 +54,7 @@ def test_public_methods_have_docstrings_or_those_that_they_override(name: str) -
         for kind in classes
         if kind.__module__ == name and not kind.__name__.startswith("_")
         for method, defined in vars(kind).items()
-        if not method.startswith("_") and method not in kind.__annotations__
+        if not method.startswith("_") and method not in getattr(kind, "__annotations__", {})
         if isinstance(defined, FunctionType | property | classmethod | staticmethod)
         if not any(getattr(vars(base).get(method), "__doc__", None) for base in kind.__mro__)
     ]
