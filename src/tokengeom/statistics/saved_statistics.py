@@ -1,10 +1,11 @@
-"""Saved statistics, written and read; and what saved pairs have in common with them.
+"""Saved statistics, written and read, and their hash; and what saved pairs have in common with them.
 
 Nothing in a saved folder is trusted: what is not what it must be is refused, before it is used.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,28 @@ def read_statistics(kind: type[S], folder: Path, manifest: dict[str, Any]) -> S:
     if stated.hash != statistics.hash:
         raise damaged(folder, "counts, contexts, vocabulary and labels do not have the hash that the manifest states")
     return statistics
+
+
+def content_hash(statistics: NextTokenStatistics) -> str:
+    """SHA-256 of table, shares, contexts, vocabulary and labels."""
+    ids = None if statistics.contexts is None else statistics.contexts.shape
+    described = (statistics.table.shape, statistics.has_counts, ids, statistics.vocabulary, statistics.labels)
+    digest = hashlib.sha256(repr(described).encode("utf-8", "backslashreplace"))
+    # One type per array: scipy may hold equal indices with 32 or with 64 bits.
+    _add_array(digest, statistics.table.data, "<i8" if statistics.has_counts else "<f8")
+    _add_array(digest, statistics.table.indices, "<i8")
+    _add_array(digest, statistics.table.indptr, "<i8")
+    for _, share in statistics.shares():
+        _add_array(digest, share, "<f8")
+    if statistics.contexts is not None:
+        _add_array(digest, statistics.contexts, "<i4")
+    return digest.hexdigest()
+
+
+def _add_array(digest: hashlib._Hash, array: NDArray[Any], kind: str) -> None:
+    """Add an array to a hash in one type of numbers, some rows at a time: a copy of all would be as large as it is."""
+    for begin in range(0, len(array), _ROWS_AT_ONCE):
+        digest.update(np.ascontiguousarray(array[begin : begin + _ROWS_AT_ONCE], kind).data)
 
 
 def _origin(folder: Path, stated: Origin) -> dict[str, Any]:
