@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from tokengeom.core.errors import TokenizerError
-from tokengeom.corpus.documents import AFTER_SINGLE_CHARACTER, BEFORE_WHITE_SPACE, Ids, after_punctuation, last_match
+from tokengeom.corpus.documents import BEFORE_WHITE_SPACE, Ids, last_match
 from tokengeom.corpus.files import exists, shortened
 from tokengeom.results.manifests import require_regular
 
@@ -96,7 +96,6 @@ class AbstractTokenizer(ABC):
         return [self.token(identifier) for identifier in range(self.size)]
 
 
-_CODE_POINTS = 0x110000
 LARGEST_VOCABULARY = 1 << 26
 """More tokens than any tokenizer has."""
 _BYTES_PER_TOKEN = 104
@@ -139,13 +138,7 @@ class AbstractSplitter(AbstractTokenizer):
         return self._ids.size_in_bytes if isinstance(self._ids, _GrowingIds) else 0
 
     def split_point(self, text: str) -> int:
-        """The last place before white space, or after a character that is a token of its own."""
-        return last_match(self.seam(), text)
-
-    @staticmethod
-    def seam() -> re.Pattern[str]:
-        """Pattern of the places where a text may be split: by default before white space."""
-        return BEFORE_WHITE_SPACE
+        return last_match(BEFORE_WHITE_SPACE, text)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         return [self._encode(text) for text in as_texts(texts)]
@@ -193,10 +186,6 @@ class WordTokenizer(AbstractSplitter):
                 return words_with_marks.findall(lower)
         return _PLAIN_WORDS.findall(lower)
 
-    @staticmethod
-    def seam() -> re.Pattern[str]:
-        return after_punctuation()
-
 
 class WhitespaceTokenizer(AbstractSplitter):
     """Runs of characters between white space, unchanged: ``<unk>`` and ``@-@`` are one token each, and so is ``end.``.
@@ -226,10 +215,6 @@ class CodeTokenizer(AbstractSplitter):
     @staticmethod
     def split(text: str) -> list[str]:
         return [f"\n{line}" if mark else token for mark, line, token in _CODE.findall(text)]
-
-    @staticmethod
-    def seam() -> re.Pattern[str]:
-        return AFTER_SINGLE_CHARACTER
 
     def decode(self, ids: Sequence[int]) -> str:
         """The tokens with a space between two on the same line; the original spacing inside a line is not kept."""
@@ -261,54 +246,23 @@ def _patterns_with_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class CharacterTokenizer(AbstractTokenizer):
+class CharacterTokenizer(AbstractSplitter):
     """Unicode code points; ids are given in the order in which they first appear."""
 
     kind = "character"
 
-    def __init__(self, characters: Sequence[str] | None = None) -> None:
-        self.grows = characters is None
-        self._characters = list(characters or ())
-        self._ids = np.full(_CODE_POINTS, -1, np.int32)
-        self._ids[[ord(character) for character in self._characters]] = np.arange(len(self._characters))
-
-    @property
-    def size(self) -> int:
-        return len(self._characters)
+    @staticmethod
+    def split(text: str) -> list[str]:
+        return list(text)
 
     def split_point(self, text: str) -> int:
         return len(text)
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        return [self._encode(text) for text in as_texts(texts)]
-
-    def _encode(self, text: str) -> Ids:
-        points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        ids: Ids = self._ids[points]
-        if ids.size and ids.min() < 0:
-            self._learn(points[ids < 0])
-            ids = self._ids[points]
-        return ids
-
-    def _learn(self, points: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> None:
-        fresh, first = np.unique(points, return_index=True)
-        fresh = fresh[np.argsort(first)]
-        if not self.grows:
-            raise _unknown(self.kind, chr(fresh[0]), self.size)
-        self._ids[fresh] = np.arange(self.size, self.size + fresh.size)
-        self._characters.extend(map(chr, fresh.tolist()))
-
-    def freeze(self) -> CharacterTokenizer:
-        return CharacterTokenizer(self._characters) if self.grows else self
-
-    def token(self, identifier: int) -> str:
-        return self._characters[identifier]
-
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(self._characters[identifier] for identifier in ids)
+        return "".join(map(self.token, ids))
 
     def to_json(self) -> str:
-        return _json(self.kind, {"vocabulary": self._characters})
+        return _json(self.kind, {"vocabulary": list(self._ids)})
 
 
 class ByteTokenizer(AbstractTokenizer):
@@ -375,7 +329,7 @@ def _unknown(kind: str, token: str, size: int) -> TokenizerError:
 
 
 DEFAULT_BPE_SIZE = 1024
-_LEARNING_KINDS: dict[str, type[AbstractSplitter] | type[CharacterTokenizer]] = {
+_LEARNING_KINDS: dict[str, type[AbstractSplitter]] = {
     "word": WordTokenizer,
     "whitespace": WhitespaceTokenizer,
     "code": CodeTokenizer,

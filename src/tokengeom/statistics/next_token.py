@@ -41,11 +41,16 @@ from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.manifests import MANIFEST, read_kind
 from tokengeom.statistics.completeness import Completeness, estimate_completeness
 from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals
-from tokengeom.statistics.described import facts, stated, summary
 from tokengeom.statistics.restricted import OTHER as OTHER
 from tokengeom.statistics.restricted import cut_statistics
 from tokengeom.statistics.restricted import restricted as restricted
-from tokengeom.statistics.saved_statistics import content_hash, read_statistics, write_statistics
+from tokengeom.statistics.saved_statistics import (
+    content_hash,
+    facts,
+    read_statistics,
+    summary,
+    write_statistics,
+)
 from tokengeom.statistics.supports import (
     COLUMNS_AT_ONCE,
     SupportGroups,
@@ -365,7 +370,7 @@ class NextTokenStatistics(AbstractResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Sizes, entropy floor, supports, and where the statistics come from."""
-        return stated(self)
+        return entries(self)
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per context and next token: their names, the count where known, the probability."""

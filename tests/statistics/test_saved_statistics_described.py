@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokengeom import NextTokenStatistics, count
-from tokengeom.statistics.described import summary
+from tokengeom.statistics.saved_statistics import summary
 from tokengeom.verification.verify import check_result
 
 
