@@ -46,6 +46,7 @@ from tokengeom.statistics.restricted import cut_statistics
 from tokengeom.statistics.restricted import restricted as restricted
 from tokengeom.statistics.saved_statistics import (
     content_hash,
+    entries,
     facts,
     read_statistics,
     summary,
