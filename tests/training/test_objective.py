@@ -91,10 +91,10 @@ def test_margin_is_smallest_inside_minus_largest_outside() -> None:
     [
         (np.zeros((3, 0)), None, "m=0"),
         (np.ones((1, 2)), None, "V=1"),
-        (np.array([[1.0, 0.0], [0.0, 0.0]]), None, "the first is column 1"),
-        (np.array([[0.7, 0.5], [0.7, 0.5]]), None, "column 0 sums to 1.4"),
-        (np.array([[0.5], [0.5]]), np.array([0.5]), "sums to 0.5"),
-        (np.array([[1.5], [-0.5]]), None, "not negative"),
+        (np.array([[1.0, 0.0], [0.0, 0.0]]), None, "context 1 has none"),
+        (np.array([[0.7, 0.5], [0.7, 0.5]]), None, "context 0 sums to 1.4"),
+        (np.array([[0.5], [0.5]]), np.array([0.5]), "sum 0.5"),
+        (np.array([[1.5], [-0.5]]), None, "smallest is -0.5"),
     ],
 )
 def test_labels_that_cannot_be_trained_on_are_refused(P: Float, pi: Float | None, says: str) -> None:

@@ -316,20 +316,9 @@ def _given_head(model: Any, head: Any) -> Head:
             "head is needed too: language_model(function, head=W), or head=(W, bias)."
         )
     W, bias = head if isinstance(head, tuple) else (getattr(head, "weight", head), getattr(head, "bias", None))
-    checked = Factors.of(_Pair(W, bias))
+    # The states that it is applied to are not known: one state of zeros stands for them.
+    checked = Factors.of(Factors(W, np.zeros((int(W.shape[-1]), 1)), bias))
     return Head(checked.W, checked.bias, 1.0, None, False)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A head in the form that `Factors.of` checks: its H is one zero state."""
-
-    W: Any
-    bias: Any
-
-    @property
-    def H(self) -> Float:
-        return np.zeros((int(self.W.shape[-1]), 1))
 
 
 def _batches(sequences: Sequence[tuple[int, ...]], entries: Callable[[int], int]) -> Iterator[list[int]]:

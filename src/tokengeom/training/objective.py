@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +66,8 @@ class SoftLabels:
     @classmethod
     def from_statistics(cls, stats: NextTokenStatistics) -> SoftLabels:
         """The labels of next-token statistics."""
-        if stats.V < 2:
-            raise StatisticsError(f"Training needs at least two tokens; got V={stats.V}. There is nothing to predict.")
         P = stats.P
-        return cls(
+        labels = cls(
             V=int(stats.V),
             start=np.array(P.indptr, np.int64),
             token=np.array(P.indices, np.int64),
@@ -78,14 +76,22 @@ class SoftLabels:
             windows=int(stats.n if stats.has_counts else stats.m),
             statistics_hash=stats.hash,
         )
+        labels.check()
+        return labels
 
     @classmethod
     def from_dense(cls, P: Float, pi: Float | None = None, windows: int | None = None) -> SoftLabels:
         """The labels of a dense V x m matrix of probabilities; ``pi`` is uniform unless given."""
-        from tokengeom.statistics.next_token import NextTokenStatistics
-
-        labels = cls.from_statistics(NextTokenStatistics.from_probabilities(P, pi))
-        return replace(labels, windows=windows or labels.m, statistics_hash=None)
+        P = np.asarray(P, np.float64)
+        if P.ndim != 2:
+            raise StatisticsError(f"P must be a V x m matrix; got {P.ndim} dimension(s), shape {P.shape}.")
+        V, m = P.shape
+        context, token = np.nonzero(P.T)
+        start = np.concatenate(([0], np.cumsum(np.bincount(context, minlength=m)))).astype(np.int64)
+        pi = np.full(m, 1.0 / max(m, 1)) if pi is None else np.asarray(pi, np.float64)
+        labels = cls(V, start, token.astype(np.int64), P.T[context, token], pi, windows or m)
+        labels.check()
+        return labels
 
     def __repr__(self) -> str:
         return f"SoftLabels(V={self.V:,}, m={self.m:,}, windows={self.windows:,})"
@@ -119,6 +125,30 @@ class SoftLabels:
             return self.statistics_hash
         parts = (self.start, self.token, self.share, self.weight)
         return hashlib.sha256(str(self.V).encode() + b"".join(p.tobytes() for p in parts)).hexdigest()
+
+    def check(self) -> None:
+        """Refuse labels that no model can be trained on, and say what is wrong with them."""
+        if self.m < 1:
+            raise StatisticsError("Training needs at least one context; got m=0. Was the text shorter than a window?")
+        if self.V < 2:
+            raise StatisticsError(f"Training needs at least two tokens; got V={self.V}. There is nothing to predict.")
+        empty = np.flatnonzero(np.diff(self.start) == 0)
+        if empty.size:
+            raise StatisticsError(
+                f"Every context needs at least one next token; context {empty[0]} has none ({empty.size} such "
+                "contexts in all). Did a support policy remove them? Drop these contexts or relax the policy."
+            )
+        if not (np.all(np.isfinite(self.share)) and np.all(self.share > 0)):
+            raise StatisticsError(f"Stored probabilities must be positive; the smallest is {self.share.min()}.")
+        sums = np.add.reduceat(self.share, self.start[:-1])
+        worst = int(np.argmax(np.abs(sums - 1.0)))
+        if abs(sums[worst] - 1.0) > 1e-8:
+            raise StatisticsError(f"Columns of P must sum to 1; context {worst} sums to {sums[worst]:.12g}.")
+        if self.weight.shape != (self.m,) or np.any(self.weight < 0) or abs(self.weight.sum() - 1.0) > 1e-8:
+            raise StatisticsError(
+                f"pi must have m={self.m} entries >= 0 that sum to 1; got shape {self.weight.shape}, sum "
+                f"{self.weight.sum():.12g}."
+            )
 
     def context_gaps(self, L: Float) -> Float:
         """``KL(p_j || softmax L_j)`` of each context, m numbers >= 0."""
