@@ -337,9 +337,11 @@ class MatrixFit(AbstractFit):
 
 @dataclass(frozen=True, eq=False)
 class FactorFit(AbstractFit):
-    """Tokens and contexts of given factors."""
+    """Tokens and contexts of given factors; those of several random fits stand below each other."""
 
     factors: Factors
+    limitation: str = ""
+    seeds: int = 1
 
     def tokens(self, tokens: Int) -> Float:
         """Rows of W with their mean removed, as columns."""
