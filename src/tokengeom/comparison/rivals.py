@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import numpy as np
 
 from tokengeom.comparison.compare import judged_inputs, pair_numbers
-from tokengeom.comparison.explained import Chooser, Explained, best_for_contexts, information, try_candidates
+from tokengeom.comparison.explained import Chooser, Explained, best_for_contexts, try_candidates
 from tokengeom.comparison.explanations.base import (
     EXPLANATIONS,
     AbstractFit,
@@ -27,6 +27,7 @@ from tokengeom.comparison.explanations.base import (
 )
 from tokengeom.comparison.inputs import (
     CompareSettings,
+    GivenSettings,
     Inputs,
     MadeFrom,
     Observed,
@@ -121,8 +122,8 @@ def rivals(
         inputs = _on_partial_supports(gather(runs, limit, given, loss_gap, stats))
         known, notes = _fit_inputs(inputs, chosen)
         table = _compared(inputs, stats, known, chosen, shown)
-    named = {name: getattr(chosen, name) for name in ("at_loss", "tolerance")}
-    named |= {"loss_gap": loss_gap, "explanations": [kind.__module__.rpartition(".")[2] for kind in chosen.classes]}
+    named: GivenSettings = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
+    named["explanations"] = [kind.__module__.rpartition(".")[2] for kind in chosen.classes]
     return replace(
         table,
         limitations=(*run_limitations(runs[0], known.loss_gap), *notes, *table.limitations),
@@ -221,7 +222,7 @@ def _compared(
             [kind for kind in classes if not kind.ours], known, stage, lambda kind: chooser.explain(kind, seen, known)
         )
         notes += more
-        infos = {kind.name: information(kind) for kind in classes if kind.name in ours}
+        infos = {kind.name: kind.info() for kind in classes if kind.name in ours}
         explained = {name: Explained.by_factors(info, ours[name].factors, inputs) for name, info in infos.items()}
         explained |= {name: one for name, (one, _) in others.items()}
         if not explained:

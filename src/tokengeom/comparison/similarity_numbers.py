@@ -33,6 +33,8 @@ from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, cosines
 
 MOST_ITEMS = 1000
 """Items of which all pairs are used; of more, this many are drawn at random (8 MB per matrix)."""
+SMALLEST_STRATUM = 5
+"""Tokens within which permutations exchange predictions, at least."""
 KINDS = ("agreement", "similarity")
 GATHERED = 4_000_000
 """Entries of permuted matrices held at once (32 MB)."""
@@ -302,6 +304,17 @@ def pairs_apart(units: Int, weights: Float | None = None) -> Float:
     """Weight of each pair of items: the product of theirs, and 0 for items of the same unit, n x n."""
     apart = np.asarray(units[:, None] != units[None, :], dtype=np.float64)
     return apart if weights is None else apart * np.outer(weights, weights)
+
+
+def equal_strata(numbers: Int) -> Int:
+    """Stratum of each item: those with equal numbers, and with the next larger one where these are few."""
+    values, place, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    stratum, size, current = np.empty(values.size, dtype=np.int64), 0, 0
+    for k in range(values.size):
+        stratum[k], size = current, size + counts[k]
+        if size >= SMALLEST_STRATUM and counts[k + 1 :].sum() >= SMALLEST_STRATUM:
+            current, size = current + 1, 0
+    return stratum[place.reshape(-1)]
 
 
 def sampling_limitations(V: int, kept: Int, seen: Int) -> list[str]:

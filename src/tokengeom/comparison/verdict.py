@@ -234,20 +234,13 @@ def judge(evidence: Evidence, noun: str = "run") -> Verdict:
 
 def judge_decoder(cosine: Agreement) -> Verdict:
     """The verdict on a decoder with fixed embeddings, from its cosine with W_mm."""
-    outcomes: dict[Level, Outcome] = {
-        "agrees": "agrees",
-        "in part": "agrees in part",
-        "does not agree": "does not agree",
-        "not judged": "cannot be determined",
-    }
     sentence = "The decoder has no cosine with W_mm, or W_mm is 0."
     if math.isfinite(cosine.value):
         sentence = f"After subtracting W_star, the decoder's cosine with W_mm is {cosine}."
-    if not (cosine.has_floor and cosine.above_floor):
-        level: Level = "does not agree" if cosine.has_floor else "not judged"
-    else:
-        level = "agrees" if cosine.value >= AGREES else "in part" if cosine.value >= IN_PART else "does not agree"
-    return Verdict(outcomes[level], (sentence,))
+    outcome: Outcome = "does not agree" if cosine.has_floor else "cannot be determined"
+    if cosine.above_floor and cosine.value >= IN_PART:
+        outcome = "agrees" if cosine.value >= AGREES else "agrees in part"
+    return Verdict(outcome, (sentence,))
 
 
 def _outcome(evidence: Evidence) -> tuple[Outcome, str, str | None]:

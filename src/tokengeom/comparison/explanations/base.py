@@ -139,6 +139,27 @@ class FitInputs:
         return replace(self, has_counts=stats.has_counts, has_tokens=has_tokens)
 
 
+@dataclass(frozen=True)
+class ExplanationInfo:
+    """What an explanation is.
+
+    ``name``, ``meaning``
+        Short name in tables, and what it is in a phrase.
+    ``uses``
+        What it is made from: "supports", "probabilities", "counts", "probabilities and the loss".
+    ``parameters``
+        Its free parameters and how they were chosen; "none" where there are none.
+    ``ours``
+        Whether it is the prediction itself, at a loss or in the limit.
+    """
+
+    name: str
+    meaning: str
+    uses: str
+    parameters: str = "none"
+    ours: bool = False
+
+
 class AbstractRival(ABC):
     """An explanation of a model's geometry.
 
@@ -161,6 +182,11 @@ class AbstractRival(ABC):
     parameters: ClassVar[str] = "none"
     quick: ClassVar[bool] = True
     ours: ClassVar[bool] = False
+
+    @classmethod
+    def info(cls) -> ExplanationInfo:
+        """What it is."""
+        return ExplanationInfo(cls.name, cls.meaning, cls.uses, cls.parameters, cls.ours)
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
