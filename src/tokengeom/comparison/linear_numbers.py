@@ -68,7 +68,7 @@ class DecoderNumbers(AbstractNumbers):
     def values(self) -> Mapping[Name, float]:
         """The numbers themselves."""
         smallest = np.min(margins(self.run.W @ self.run.H, self.prediction.effective_support))
-        margin = {name: float(values[0]) for name, values in self._margins(smallest[None]).items()}
+        margin = {name: float(values[0]) for name, values in self._margins(np.array([smallest])).items()}
         return {**super().values(), **margin}
 
     def resampled(self, draws: Float) -> dict[Name, Float]:
@@ -96,7 +96,7 @@ class DecoderNumbers(AbstractNumbers):
         numbers: dict[Name, Float] = {}
         for name, X in (("cosine", W), ("cosine_without_finite", W - W_star)):
             cross = (X @ W_mm.T)[orders, np.arange(self.size)].sum(axis=1)
-            numbers["", name] = cosine_of_products(cross, np.vdot(X, X), np.vdot(W_mm, W_mm))
+            numbers["", name] = cosine_of_products(cross, float(np.vdot(X, X)), float(np.vdot(W_mm, W_mm)))
         if has_basis(self.prediction):
             size = float(np.linalg.norm(W_star)) or 1.0
             errors = [np.linalg.norm(self._project(W[order]) - W_star) for order in orders]

@@ -212,19 +212,20 @@ def predictions_at(
 
     Beside a prediction with ties it is the one without them, at the same loss and in the same norm.
     """
-    is_tied = isinstance(prediction, TiedPrediction)
-    if asked is False or (is_tied and prediction.in_limit):
+    if asked is False:
         return (), []
-    gap = prediction.loss_gap if is_tied else gap
-    assert gap is not None, "a prediction in the limit has all probabilities"
-    if not is_tied and not gap < prediction.largest_gap:
+    wanted, untied, unknown = tuple(AT_LOSS), "", ""
+    if isinstance(prediction, TiedPrediction):
+        if prediction.in_limit:
+            return (), []
+        gap, wanted = prediction.loss_gap, (prediction.norm,)
+        untied, unknown = "without ties ", "What ties change is not known. "
+    elif gap is not None and not gap < prediction.largest_gap:
         return (), [
             f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
             f"uniform guess, {prediction.largest_gap:.3g}."
         ]
-    # What is said of predictions without ties beside one with ties.
-    untied, unknown = ("without ties ", "What ties change is not known. ") if is_tied else ("", "")
-    wanted = (prediction.norm,) if is_tied else tuple(AT_LOSS)
+    assert gap is not None, "a prediction in the limit has all probabilities"
     norms = [norm for norm in norms_at_loss(prediction.P, asked) if norm in wanted]
     if not norms:
         return (), [f"{unknown}No prediction was made {untied}at the loss reached: {too_large(prediction.P)}"]

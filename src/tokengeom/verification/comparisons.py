@@ -63,13 +63,10 @@ def _compare_again(claimed: Comparison, said: Sequence[str], nearby: NearbyResul
     sources = find_sources(claimed.made_from, nearby, "prediction")
     if isinstance(sources, str):
         return not_computed("agreements, intervals, floors, what is explained, and other explanations", sources)
-    settings = dict(sources.settings)
+    settings: dict[str, Any] = {**sources.settings, **_draws(claimed)}
     settings["proven_within"] = min(settings.get("proven_within", ACCEPTED), ACCEPTED)
-    draws = {"permutations": claimed.permutations, "seed": claimed.seed}
     try:
-        again = compare(
-            sources.prediction, sources.runs, stats=sources.stats, at=sources.at or None, **settings, **draws
-        )
+        again = compare(sources.prediction, sources.runs, stats=sources.stats, at=sources.at or None, **settings)
     except TokengeomError as error:
         return {f"the results beside it can be compared ({error})": False}
     solved = bool(again.at) and not sources.at and not isinstance(sources.prediction, LossPrediction)
@@ -79,6 +76,10 @@ def _compare_again(claimed: Comparison, said: Sequence[str], nearby: NearbyResul
         **_same_entries(claimed, again, names, SOLVED_AGAIN if solved else RECOMPUTED),
         "computed again, the sentences on norm and ties are the same": list(said) == [*on_norm, *on_ties],
     }
+
+
+def _draws(claimed: Comparison | Rivals) -> dict[str, Any]:
+    return {"permutations": claimed.permutations, "seed": claimed.seed}
 
 
 def _same_entries(claimed: object, again: object, names: str, tolerance: float) -> Checks:
@@ -122,10 +123,9 @@ def rivals_again(claimed: Rivals, nearby: NearbyResults) -> Checks:
     if isinstance(sources, str):
         return not_computed("agreements, intervals, floors and differences", sources)
     assert sources.stats is not None, "asked for"
-    settings = {name: value for name, value in sources.settings.items() if name != "held_out"}
-    draws = {"permutations": claimed.permutations, "seed": claimed.seed}
+    settings = {name: value for name, value in sources.settings.items() if name != "held_out"} | _draws(claimed)
     try:
-        again = rivals(sources.stats, sources.runs, sources.prediction, at=sources.at, **settings, **draws)
+        again = rivals(sources.stats, sources.runs, sources.prediction, at=sources.at, **settings)
     except TokengeomError as error:
         return {f"the results beside it can be explained ({error})": False}
     return _same_entries(claimed, again, "rows held_out prediction runs loss_gap limitations", SOLVED_AGAIN)
@@ -198,4 +198,5 @@ def _saved(nearby: NearbyResults, seal: str) -> Any:
     """A prediction or a run; of a model that was read its states, which are what is compared; None if not beside."""
     kinds = (result_class(f"tokengeom-{name}") for name in SOURCES)
     found: Any = next((one for kind in kinds if (one := nearby.find(kind, seal=seal)) is not None), None)
-    return found.states if isinstance(found, result_class("tokengeom-model")) else found
+    is_model = isinstance(found, result_class("tokengeom-model"))
+    return found.states if is_model else found
