@@ -18,12 +18,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from tokengeom.comparison.agreement import (
-    Agreement,
-    ItemKind,
-    Name,
-    assess,
-)
+from tokengeom.comparison.agreement import Agreement, ItemKind, Name, assess
 from tokengeom.comparison.comparison import Comparison, unexplained_items
 from tokengeom.comparison.explained import Chooser, Explained, RivalRow, rival_rows
 from tokengeom.comparison.explanations.base import FitInputs, explanation_classes

@@ -22,13 +22,7 @@ from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, Asses
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ExplanationInfo, FitInputs
 from tokengeom.comparison.inputs import Inputs
 from tokengeom.comparison.similarity import NO_VARIATION, correlation_of_sums
-from tokengeom.comparison.similarity_numbers import (
-    KINDS,
-    Geometry,
-    SimilarityNumbers,
-    full_cosines,
-    pairs_apart,
-)
+from tokengeom.comparison.similarity_numbers import KINDS, Geometry, SimilarityNumbers, full_cosines, pairs_apart
 from tokengeom.comparison.target import COUNTS
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int

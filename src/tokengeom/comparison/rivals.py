@@ -38,15 +38,7 @@ from tokengeom.comparison.inputs import (
 )
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.similarity_numbers import sampling_limitations
-from tokengeom.comparison.target import (
-    AT_LOSS,
-    LIMIT,
-    PROXY,
-    loss_predictions,
-    norms_at_loss,
-    optimizer_of,
-    too_large,
-)
+from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, loss_predictions, norms_at_loss, optimizer_of, too_large
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress

@@ -431,15 +431,12 @@ def _best_sentence(evidence: Evidence, items: str) -> str:
     if own is None or not others:
         return ""
     best = max(others, key=lambda row: row.agreement.fair)
-    ahead, behind = f"{best.rival} ({best.meaning}; {best.agreement.fair:.2f})", f"({own.agreement.fair:.2f})"
-    if best.ahead.value > 0:
-        clear = "clearly" if best.ahead.is_clear else "not clearly"
-        return (
-            f"Of the explanations that need no training, the best for {named} is {ahead}, {clear} ahead of the "
-            f"prediction {behind}: difference {best.ahead}."
-        )
-    clear = "clearly" if best.ahead.high < 0 else "not clearly"
+    pair = f"{best.rival} ({best.meaning}; {best.agreement.fair:.2f})", f"the prediction ({own.agreement.fair:.2f})"
+    leads = best.ahead.value > 0
+    first, second = pair if leads else pair[::-1]
+    is_clear = best.ahead.is_clear if leads else best.ahead.high < 0
     return (
-        f"Of the explanations that need no training, the best for {named} is the prediction {behind}, {clear} ahead of "
-        f"{ahead}: difference {best.ahead.turned}."
+        f"Of the explanations that need no training, the best for {named} is {first}, "
+        f"{'clearly' if is_clear else 'not clearly'} ahead of {second}: difference "
+        f"{best.ahead if leads else best.ahead.turned}."
     )

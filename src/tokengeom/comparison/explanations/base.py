@@ -329,17 +329,12 @@ class LogitFit(AbstractFit):
         return np.asarray(np.where(has_direction[:, None], rows * self.s**self.power, 0.0).T)
 
     def contexts(self, columns: Int) -> Float:
-        """``Sigma^p V^T``, from ``U^T M = Sigma V^T``."""
-        return np.asarray(
-            self._inside(self.rule(self.fitted_to.select(columns))) * self.s[:, None] ** (self.power - 1.0)
-        )
-
-    def _inside(self, M: csc_array | SparseProduct) -> Float:
-        """``U^T M``; the columns of U sum to 0, so M need not be centred."""
+        """``Sigma^p V^T``, from ``U^T M = Sigma V^T``; the columns of U sum to 0, so M need not be centred."""
+        M = self.rule(self.fitted_to.select(columns))
         inside = np.asarray((M.T @ self.U).T)
         # A column of equal logits has no direction; what is left of it is rounding.
         inside[:, np.linalg.norm(inside, axis=0) <= RANK_TOLERANCE * column_norms(M)] = 0.0
-        return inside
+        return np.asarray(inside * self.s[:, None] ** (self.power - 1.0))
 
 
 @dataclass(frozen=True, eq=False)
