@@ -35,16 +35,22 @@ from tokengeom.results.manifests import open_plain
 
 Groups = Mapping[str, type[Any]]
 
-MODEL = "Model and text"
+
+def optional(help_text: str, *names: str, panel: str | None = None, **how: Any) -> Any:
+    """An option that may be left out, which is all that its help says about its default."""
+    return typer.Option(*names, help=help_text, rich_help_panel=panel, show_default=False, **how)
+
+
+MODEL, OUTPUT = "Model and text", "Output"
 ModelText = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
-        rich_help_panel=MODEL,
-        show_default=False,
+    optional(
+        "Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.", panel=MODEL
     ),
 ]
 """The option --text of commands that read a trained model."""
+Statistics = Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")]
+Out = Annotated[Path | None, optional("Folder to save the result in.", "--out", "-o", panel=OUTPUT)]
 Runs = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -111,6 +117,19 @@ def keywords(*settings: object) -> dict[str, Any]:
 def corpus_of(names: Sequence[str]) -> list[str | Path]:
     """Paths, and addresses of a cluster as they are, as `tokengeom.count` takes them."""
     return [name if "://" in name and not name.startswith("http") else Path(name) for name in names]
+
+
+def require_one_source(model: object, text: object, saved: Mapping[str, object]) -> None:
+    """Refuse what does not belong together: a model comes with a text, instead of saved results (name -> value)."""
+    if not model:
+        if text:
+            raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
+    elif any(saved.values()):
+        *first, last = saved
+        named = f"{', '.join(first)} and {last}"
+        raise InputError(f"--model makes its own statistics from --text: leave out {named}.")
+    elif not text:
+        raise InputError("--model needs --text FILE, which the contexts come from.")
 
 
 def starting_with(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

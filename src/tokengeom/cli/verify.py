@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tokengeom.cli.app import EXIT_CHECK_FAILED, app, guarded
+from tokengeom.cli.options import optional
 from tokengeom.cli.output import TerminalConsole, print_result
 
 
@@ -18,17 +19,16 @@ def verify_command(
     *,
     expect: Annotated[
         str | None,
-        typer.Option(metavar="HASH", help="Hash that was printed when the result was made.", show_default=False),
+        optional("Hash that was printed when the result was made.", metavar="HASH"),
     ] = None,
     beside: Annotated[
         list[Path] | None,
-        typer.Option(
+        optional(
+            "A saved result to compare with, such as the statistics of a prediction; may be given several times. "
+            "Results in the same folder as FOLDER are found without it.",
             "--with",
             "--beside",
             metavar="FOLDER",
-            help="A saved result to compare with, such as the statistics of a prediction; may be given several times. "
-            "Results in the same folder as FOLDER are found without it.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
