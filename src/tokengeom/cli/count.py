@@ -78,10 +78,7 @@ def count_command(
         return
     how |= {"pairs": pairs, **keywords(cuts)}
     make_and_print(
-        NextTokenStatistics,
-        lambda progress: count(named, progress=progress, **how),
-        out,
-        print_text=print_statistics,
+        NextTokenStatistics, lambda progress: count(named, progress=progress, **how), out, print_text=print_statistics
     )
 
 

@@ -27,8 +27,7 @@ def rivals_command(
     run: Runs = None,
     *,
     prediction: Annotated[
-        Path | None,
-        optional("Folder that `tokengeom predict --out` wrote; computed again by default."),
+        Path | None, optional("Folder that `tokengeom predict --out` wrote; computed again by default.")
     ] = None,
     settings: RivalSettings,
     model: Annotated[

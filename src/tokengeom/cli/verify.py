@@ -17,10 +17,7 @@ from tokengeom.cli.output import TerminalConsole, print_result
 def verify_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A saved result, or the results of a report.")],
     *,
-    expect: Annotated[
-        str | None,
-        optional("Hash that was printed when the result was made.", metavar="HASH"),
-    ] = None,
+    expect: Annotated[str | None, optional("Hash that was printed when the result was made.", metavar="HASH")] = None,
     beside: Annotated[
         list[Path] | None,
         optional(

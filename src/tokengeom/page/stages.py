@@ -37,12 +37,7 @@ from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.corpus.files import exists
 from tokengeom.page.chosen_settings import Choice, choose
-from tokengeom.page.compare_models import (
-    count_for_model,
-    predict_or_proxy,
-    solver_device,
-    supports_for_model,
-)
+from tokengeom.page.compare_models import count_for_model, predict_or_proxy, solver_device, supports_for_model
 from tokengeom.page.executor import (
     AT_LOSS_TOLERANCE,
     PASSES,
