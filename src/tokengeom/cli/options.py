@@ -31,6 +31,7 @@ import typer
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import default_of, did_you_mean
+from tokengeom.results.convert import shown
 from tokengeom.results.manifests import open_plain
 
 Groups = Mapping[str, type[Any]]
@@ -65,7 +66,6 @@ Runs = Annotated[
 NOT_IN_A_FILE = {"help", "settings", "debug"}
 _LARGEST_FILE = 1 << 20
 _LARGEST_NUMBER = 2**63 - 1
-_LONGEST_SHOWN = 60
 _DESCRIPTIONS = {
     bool: "true or false",
     int: "a whole number",
@@ -264,14 +264,9 @@ def _checked(path: Path, table: str, content: dict[str, Any], command: Any) -> d
             raise InputError(f"{path}: `tokengeom {table}` has no option --{name}. {did_you_mean(name, names)}")
         wanted = types_of[names[name]]
         if not _fits(value, wanted):
-            raise InputError(f"{path}: '{key}' in [{table}] must be {_description(wanted)}; got {_shown(value)}.")
+            raise InputError(f"{path}: '{key}' in [{table}] must be {_description(wanted)}; got {shown(value)}.")
         values[names[name]] = value
     return values
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _fits(value: Any, wanted: Any) -> bool:

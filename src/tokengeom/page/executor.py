@@ -11,8 +11,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, SEEDS
@@ -22,13 +23,15 @@ from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import blas_threads_for, seen_tokens
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.resources import LONG, Estimate
+from tokengeom.corpus.files import exists
 from tokengeom.page.cache import ResultsFolder, code_hash
-from tokengeom.page.compare_models import LIMIT_TOLERANCE, wants_proxy
+from tokengeom.page.compare_models import LIMIT_TOLERANCE, count_for_model, supports_for_model, wants_proxy
 from tokengeom.page.read_model import Models
-from tokengeom.page.settings import ReportSettings
-from tokengeom.page.source_text import SourceText
+from tokengeom.page.settings import ModelTextSettings, ReportSettings
+from tokengeom.page.source_text import SourceText, content_hashes
 from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
+from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import estimate_prediction
 from tokengeom.theory.solving_time import measure_speed
@@ -115,6 +118,27 @@ class Plan:
     def seconds(self) -> float:
         """Expected duration."""
         return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The text, how it is read, and the content of a saved tokenizer, whose file may change under the same name."""
+        tokenizer, text = self.settings.tokenizer, self.source
+        assert isinstance(text, SourceText), "given statistics are not read"
+        saved = list(content_hashes(Path(tokenizer))) if tokenizer is not None and exists(tokenizer) else []
+        if self.models is not None:
+            saved = [self.models.folders[self.models.last].tokenizer_digest]
+        return {"text": text.digest, "reading": asdict(text.reading), "saved_tokenizer": saved}
+
+    def count(self, chosen: Mapping[str, Any], progress: AbstractProgress) -> NextTokenStatistics:
+        """Statistics of the text as was chosen, or with the tokenizer of the last model; or the given ones."""
+        source, settings, models = self.source, self.settings, self.models
+        if isinstance(source, NextTokenStatistics):
+            limited = source.limited(**settings.limits)
+            return limited if models is None else supports_for_model(limited, ModelTextSettings())
+        if models is None:
+            return count(source.corpus, progress=progress, **chosen, **asdict(source.reading))
+        model, cuts = models.load(models.last, progress), ModelTextSettings(**settings.model_cuts)
+        return supports_for_model(count_for_model(source.corpus, model, cuts, source.reading, progress), cuts)
 
     @property
     def after_counting(self) -> Sequence[Stage]:

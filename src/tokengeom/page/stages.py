@@ -19,10 +19,9 @@ read on more contexts (`tokengeom.page.tied_stages`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tokengeom.comparison.compare import compare
@@ -33,11 +32,9 @@ from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import AT_LOSS, norms_at_loss
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.resources import Estimate
-from tokengeom.corpus.files import exists
 from tokengeom.page.chosen_settings import Choice, choose
-from tokengeom.page.compare_models import count_for_model, predict_or_proxy, solver_device, supports_for_model
+from tokengeom.page.compare_models import predict_or_proxy, solver_device
 from tokengeom.page.executor import (
     AT_LOSS_TOLERANCE,
     PASSES,
@@ -45,7 +42,6 @@ from tokengeom.page.executor import (
     PASSES_PER_PERMUTATION,
     STATISTICS,
     Executor,
-    Plan,
     Stage,
     measure_at_loss,
     measure_comparison,
@@ -55,8 +51,8 @@ from tokengeom.page.executor import (
     measure_rivals,
 )
 from tokengeom.page.read_model import Models, ReadModel
-from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, TRANSFORMER, ModelTextSettings, ReportSettings
-from tokengeom.page.source_text import SourceText, content_hashes
+from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, TRANSFORMER, ReportSettings
+from tokengeom.page.source_text import SourceText
 from tokengeom.page.tied_stages import tied_stages
 from tokengeom.page.unseen import (
     COUNTED,
@@ -80,7 +76,6 @@ from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.run import Run
-from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import estimate_training, train
 
 Source = SourceText | NextTokenStatistics
@@ -92,7 +87,6 @@ COUNTING = (*EVERY_STAGE, "corpus", "page.source_text", "page.chosen_settings")
 PREDICTING = (*EVERY_STAGE, "problems", "solvers", "theory", "page.compare_models")
 COMPARING = (*PREDICTING, "comparison", "corpus", "models", "training", "page.read_model")
 TRAINING = (*COMPARING, "page.cache")
-READING = (*COMPARING, "corpus")
 TYING = (*COUNTING, "problems", "solvers", "theory", "page.unseen")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""
 READING_SECONDS = 5.0
@@ -112,16 +106,15 @@ def training_stages(source: Source, settings: ReportSettings, models: Sequence[s
     stages += _predicting_stages(source, 1.0, COUNTING, estimate_prediction)
     for model in models:
         # Trainings that differ in their seed only take the same time: they are measured once.
-        measure = partial(measure_training, settings.training(model))
+        measure = partial(estimate_training, **vars(settings.training(model)), rehearsal=REHEARSAL)
         trainings = [_training_stage(model, place, settings, measure) for place in range(settings.trainings)]
-        others = tuple(stage.name for stage in trainings[1:])
-        stages += [*trainings, *_comparing_stages(model, MODEL_NAMES[model], settings, others)]
+        stages += [*trainings, *_comparing_stages(model, MODEL_NAMES[model], settings, trainings[1:])]
     return [*stages, *(_unseen_stages(models) if settings.unseen else [])]
 
 
 def model_stages(source: Source, settings: ReportSettings, models: Models) -> list[Stage]:
     """The stages of a report about trained models."""
-    stages = _predicting_stages(source, 8.0, READING, partial(measure_limit, settings.proxy))
+    stages = _predicting_stages(source, 8.0, COMPARING, partial(measure_limit, settings.proxy))
     # Models are of one size: reading is measured once.
     reading = partial(measure_reading, models)
     stages += [_reading_stage(models, place, reading) for place in (models.last, *range(models.last))]
@@ -139,7 +132,7 @@ def _choice_stage(text: SourceText, settings: ReportSettings) -> Stage:
         3.0,
         lambda executor: choose(text, settings, executor.progress),
         COUNTING,
-        settings=lambda executor: {**_reading(executor.plan), "asked": settings.cuts},
+        settings=lambda executor: {**executor.plan.reading, "asked": settings.cuts},
         has_own_bars=True,
     )
 
@@ -161,9 +154,7 @@ def _predicting_stages(
     return [
         statistics(STATISTICS, counting, seconds, _statistics, code),
         prediction(PREDICTION, "Predicting", 3.0, _prediction, PREDICTING, (STATISTICS,), measure=measure),
-        path(
-            PATH, "Predicting along the loss", PATH_SECONDS, _path, COMPARING, needs=(PREDICTION,), measure=measure_path
-        ),
+        path(PATH, "Predicting along the loss", PATH_SECONDS, _path, COMPARING, (PREDICTION,), measure=measure_path),
     ]
 
 
@@ -199,7 +190,7 @@ def _reading_stage(models: Models, place: int, measure: Callable[[NextTokenStati
         f"Reading: {folder.name}",
         READING_SECONDS,
         lambda executor: models.read(place, executor.statistics, bos(executor), executor.progress),
-        READING,
+        COMPARING,
         needs=(STATISTICS,),
         settings=lambda executor: {**read, "bos": bos(executor)},
         has_own_bars=True,
@@ -208,7 +199,7 @@ def _reading_stage(models: Models, place: int, measure: Callable[[NextTokenStati
 
 
 def _comparing_stages(
-    model: str, name: str, settings: ReportSettings, others: tuple[str, ...] = (), *, with_rivals: bool = True
+    model: str, name: str, settings: ReportSettings, others: Sequence[Stage] = (), *, with_rivals: bool = True
 ) -> list[Stage]:
     """Stages that compare a model: predictions at its loss, the comparison, and rival explanations.
 
@@ -232,7 +223,7 @@ def _comparing_stages(
         Stage,
         code=COMPARING,
         needs=(STATISTICS, PREDICTION, run),
-        uses=(*others, *norms.values()),
+        uses=(*(stage.name for stage in others), *norms.values()),
         settings=lambda executor: executor.plan.settings.draws,
         has_own_bars=True,
     )
@@ -259,7 +250,7 @@ def _unseen_stages(models: Sequence[str]) -> list[Stage]:
 
     def cut_settings(executor: Executor) -> dict[str, Any]:
         plan = executor.plan
-        given = {"given": plan.source.hash} if isinstance(plan.source, NextTokenStatistics) else _reading(plan)
+        given = {"given": plan.source.hash} if isinstance(plan.source, NextTokenStatistics) else plan.reading
         return {**given, "sizes": [list(size) for size in SIZES]}
 
     tied = partial(Stage, code=TYING, has_own_bars=True)
@@ -285,11 +276,6 @@ def _unseen_stages(models: Sequence[str]) -> list[Stage]:
             settings=lambda executor: {"tolerance": TOLERANCE},
         ),
     ]
-
-
-def measure_training(chosen: TrainingSettings, stats: NextTokenStatistics) -> Estimate:
-    """Time and memory of a training."""
-    return estimate_training(stats, **vars(chosen), rehearsal=REHEARSAL)
 
 
 def measure_unseen(stats: NextTokenStatistics) -> Estimate | None:
@@ -350,41 +336,19 @@ def run_stage(model: str, place: int = 0) -> str:
 MEASURES = {(norm, is_read): partial(measure_at_loss, norm, is_read) for norm in AT_LOSS for is_read in (False, True)}
 
 
-def _reading(plan: Plan) -> dict[str, Any]:
-    """The text, how it is read, and the content of a saved tokenizer, whose file may change under the same name."""
-    tokenizer, text, models = plan.settings.tokenizer, plan.source, plan.models
-    assert isinstance(text, SourceText), "given statistics are not read"
-    saved = list(content_hashes(Path(tokenizer))) if tokenizer is not None and exists(tokenizer) else []
-    if models is not None:
-        saved = [models.folders[models.last].tokenizer_digest]
-    return {"text": text.digest, "reading": asdict(text.reading), "saved_tokenizer": saved}
-
-
 def _statistics_settings(executor: Executor) -> dict[str, Any]:
     """Statistics depend on what was chosen, and not on why."""
     plan = executor.plan
     if isinstance(plan.source, NextTokenStatistics):
         return {"given": plan.source.limited(**plan.settings.limits).hash}
     if plan.models is not None:
-        return {**_reading(plan), "settings": plan.settings.model_cuts}
-    return {**_reading(plan), "settings": dict(executor.result(CHOICE, Choice).settings)}
+        return {**plan.reading, "settings": plan.settings.model_cuts}
+    return {**plan.reading, "settings": dict(executor.result(CHOICE, Choice).settings)}
 
 
 def _statistics(executor: Executor) -> NextTokenStatistics:
     chosen = executor.result(CHOICE, Choice).settings if CHOICE in executor.results else {}
-    return counted(executor.plan, chosen, executor.progress)
-
-
-def counted(plan: Plan, chosen: Mapping[str, Any], progress: AbstractProgress) -> NextTokenStatistics:
-    """Statistics of the text with the chosen settings, or with the tokenizer of the last model; or the given ones."""
-    source, settings, models = plan.source, plan.settings, plan.models
-    if isinstance(source, NextTokenStatistics):
-        limited = source.limited(**settings.limits)
-        return limited if models is None else supports_for_model(limited, ModelTextSettings())
-    if models is None:
-        return count(source.corpus, progress=progress, **chosen, **asdict(source.reading))
-    model, cuts = models.load(models.last, progress), ModelTextSettings(**settings.model_cuts)
-    return supports_for_model(count_for_model(source.corpus, model, cuts, source.reading, progress), cuts)
+    return executor.plan.count(chosen, executor.progress)
 
 
 def _prediction(executor: Executor) -> FeaturePrediction | ProxyPrediction:
