@@ -18,7 +18,7 @@ from tokengeom_studies.common.measured import AbstractMeasuredStudy
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "results"
-INDEX, INDEX_STUDY = ROOT / "docs" / "index.md", "at-the-loss-reached"
+INDEX, INDEX_STUDY = ROOT / "docs" / "index.md", "explained-share"
 CHECKSUMS = ROOT / "results" / "CHECKSUMS"
 PLACE = re.compile(r"<!-- table ([^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
 
