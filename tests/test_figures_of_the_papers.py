@@ -37,9 +37,7 @@ FEW = ["feature-training", "path", "synthetic-training"]
 KEPT = {page.stem: page for page in sorted(PAPERS.KEPT.glob("*/*.json"))}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in FEW else [pytest.mark.slow]) for name in KEPT]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in FEW else [pytest.mark.slow]) for name in KEPT])
 def test_a_picture_is_drawn_from_what_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = PAPERS.PICTURES / f"{name}.png"
     monkeypatch.setattr(PAPERS, "PICTURES", tmp_path)
