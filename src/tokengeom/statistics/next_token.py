@@ -453,7 +453,7 @@ class NextTokenStatistics(AbstractResult):
         )
 
     def _facts(self) -> list[tuple[str, str]]:
-        kept = "" if self.coverage is None else f" ({self.coverage:.1%} of the text's)"
+        kept = "" if self.coverage is None else f" ({rounded_percent(self.coverage, 1)} of the text's)"
         return [
             *([("windows", f"{self.n:,}{kept}")] if self.has_counts else []),
             ("contexts", f"{self.m:,}"),
@@ -461,7 +461,7 @@ class NextTokenStatistics(AbstractResult):
             ("entropy floor", f"{self.entropy:.4f} nats"),
             ("distinct supports", f"{self.groups.count:,}"),
             ("support size", f"{self.support_sizes.mean():.2f} on average"),
-            ("one-hot contexts", f"{self.one_hot_share:.1%}"),
+            ("one-hot contexts", rounded_percent(self.one_hot_share, 1)),
             ("tokenizer", self.tokenizer_name),
             ("hash", self.hash[:8]),
             *(self._followed(int(j)) for j in self.most_frequent(_CONTEXTS_SHOWN)),
@@ -470,8 +470,9 @@ class NextTokenStatistics(AbstractResult):
     def _followed(self, j: int) -> tuple[str, str]:
         more, left_out = int(self.support_sizes[j]) - _TOKENS_SHOWN, float(self.left_out[j])
         shown = self.next_tokens(j, _TOKENS_SHOWN)
-        tokens = ", ".join(f"{token} {p * (1 - left_out):.0%}" for token, p in shown)
-        rest = (f", and {more:,} more" if more > 0 else "") + (f" (left out: {left_out:.0%})" if left_out else "")
+        tokens = ", ".join(f"{token} {rounded_percent(p * (1 - left_out))}" for token, p in shown)
+        rest = f", and {more:,} more" if more > 0 else ""
+        rest += f" (left out: {rounded_percent(left_out)})" if left_out else ""
         return f"after \u201c{self.context_text(j)}\u201d", tokens + rest
 
     def _write(self, folder: Path) -> dict[str, Any]:
