@@ -131,6 +131,9 @@ def _comparable(printed: Any) -> Any:
         parts["unexplained"] = [sorted(row) for row in parts["unexplained"]]
     if "explanations" in parts:
         parts["explanations"] = sorted(parts["explanations"], key=lambda row: (row["items"], row["rival"]))
+    if "verdicts" in parts:
+        # Said since, where the largest agreement is that of an explanation that is trained itself.
+        parts["verdicts"] = [re.sub(r" without its own noise \([\d.]+\)", "", one) for one in parts["verdicts"]]
     if "moved" in parts:
         parts["moved"] = {items: sorted(found) for items, found in parts["moved"].items()}
     if isinstance(parts.get("checkpoints"), list):

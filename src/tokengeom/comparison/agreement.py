@@ -185,7 +185,6 @@ class Agreement:
         attainable = f", attainable {self.attainable:.3g}" if np.isfinite(self.attainable) else ""
         explained = f", explains {self.explained_text()}" if self.explained_text() else ""
         seeds = f", standard error over seeds {self.seed_error:.2g}" if np.isfinite(self.seed_error) else ""
-        seeds += f", {self.fair:.3g} without its own noise" if self.reliability < 1 and np.isfinite(self.fair) else ""
         return f"{self.value:.4g}{interval}{floor}{attainable}{explained}{seeds}"
 
 
