@@ -145,6 +145,9 @@ def test_markup_that_takes_part_in_many_windows_is_named_in_the_summary() -> Non
     assert "--tokenizer" not in whole
     assert said(tagged, tokenizer="code") == []
     assert said("a b c d e f. " * 400 + "x <b> y") == []
+    (replaced,) = said("a <unk> b c d e f " * 400, tokenizer="whitespace")
+    assert "stands for rare words or belongs to markup (most often “<unk>”)" in replaced
+    assert "remove it" not in replaced
 
 
 def test_settings_of_a_run_are_shown_once() -> None:

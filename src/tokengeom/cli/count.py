@@ -16,6 +16,7 @@ from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import OUTPUT, Out, corpus_of, keywords, optional
 from tokengeom.cli.output import make_and_print, plain_table, print_summary, progress_shown
 from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
@@ -103,7 +104,7 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
     table.show_header = False
     separators = ", ".join(map(repr, corpus.get("separators", [])))
     between = f"separated by {separators}" if separators else ""
-    covered = "" if statistics.coverage is None else f"{statistics.coverage:.1%} of the text's"
+    covered = "" if statistics.coverage is None else f"{rounded_percent(statistics.coverage, 1)} of the text's"
     tokenizer = statistics.tokenizer
     named = "" if tokenizer is None else f"{tokenizer.kind} tokenizer {tokenizer.content_hash[:12]}"
     rows = [
@@ -115,10 +116,10 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
         ("entropy floor H", f"{statistics.entropy:.4f}", "nats: no model's loss on these windows is lower"),
         ("distinct supports", f"{statistics.groups.count:,}", ""),
         ("support size", f"{sizes.mean():.2f}", f"on average; median {np.median(sizes):.0f}, largest {sizes.max():,}"),
-        ("one-hot contexts", f"{statistics.one_hot_share:.1%}", "with a support of one token"),
+        ("one-hot contexts", rounded_percent(statistics.one_hot_share, 1), "with a support of one token"),
     ]
     if (completeness := statistics.completeness) is not None:
-        share = f"{completeness.missing_share:.1%}"
+        share = rounded_percent(completeness.missing_share, 1)
         rows.append(("outside supports", share, "of further windows of these contexts, by Good-Turing"))
     for name, value, note in rows:
         table.add_row(name, Text(value, justify="right"), Text(note, style="dim"))
@@ -140,9 +141,9 @@ def _contexts(statistics: NextTokenStatistics) -> Table:
         tokens = statistics.next_tokens(int(j), _TOKENS)
         more, left_out = int(statistics.support_sizes[j]) - len(tokens), float(statistics.left_out[j])
         # Shares of all windows of the context in the text, also of those that a cut left out.
-        followers = ", ".join(f"{shown(token)} {p * (1 - left_out):.0%}" for token, p in tokens)
+        followers = ", ".join(f"{shown(token)} {rounded_percent(p * (1 - left_out))}" for token, p in tokens)
         rest = f", and {more:,} more" if more > 0 else ""
-        rest += f" (left out: {left_out:.0%})" if left_out else ""
+        rest += f" (left out: {rounded_percent(left_out)})" if left_out else ""
         table.add_row(
             f"{statistics.context_counts[j]:,}", Text(shown(statistics.context_text(int(j)))), Text(followers + rest)
         )

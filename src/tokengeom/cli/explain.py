@@ -16,6 +16,7 @@ from tokengeom.cli.neighbours import Item, Model, Result, Stats, last_checkpoint
 from tokengeom.cli.options import ModelText, corpus_of, keywords, optional
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
 from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
@@ -95,7 +96,7 @@ def _print_logits(console: TerminalConsole, report: ItemReport) -> None:
     columns = ["next token", text, *names, *([] if limit else ["probability"]), *report.measured]
     rows = []
     for place, logit in enumerate(report.logits):
-        share = f"{logit.share:.1%}" if logit.in_support else "-"
+        share = rounded_percent(logit.share, 1) if logit.in_support else "-"
         numbers = [f"{logit.values[name]:+.3f}" for name in names]
         model = [] if limit else [f"{logit.values['probability']:.1%}"]
         measured = [f"{run.probabilities[place]:.1%}" for run in report.measured.values()]
