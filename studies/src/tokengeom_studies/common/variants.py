@@ -7,7 +7,8 @@ where
     a_s      replicate s of a kind of training; an explanation without randomness has one
     rho_a    mean correlation of two replicates of a, 1 where there is one
 
-Pairs of different kinds with the same seed are left out: they may share a start. Intervals are of a jackknife over seeds.
+Pairs of different kinds with the same seed are left out: they may share a start. Intervals are of a jackknife over
+seeds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 import tokengeom as tg
 from tokengeom import NextTokenStatistics, TrainingSettings
-from tokengeom.extending import Float, InputError, Network, SilentProgress, build_network
+from tokengeom.extending import Bool, Float, InputError, Network, SilentProgress, build_network
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.compared_trainings import NormedMLP, adapted_below
 from tokengeom_studies.common.measured import Answer, Interval, Row, Rows, chosen, decided_by_share
@@ -90,12 +91,27 @@ class Variant:
                 parameter.data.mul_(factor)
 
     def reached(
-        self, text: HasLossGap, stats: NextTokenStatistics, recipe: Recipe, seed: int, **more: Any
+        self,
+        text: HasLossGap,
+        stats: NextTokenStatistics,
+        recipe: Recipe,
+        seed: int,
+        kept: Bool | None = None,
+        **more: Any,
     ) -> Iterator[Reached]:
-        """The training at each of the recipe's loss gaps, largest first."""
+        """The training at each of the recipe's loss gaps, largest first; ``kept`` are the contexts it knows."""
         run = self.begin(stats, recipe, seed, **more)
+        if kept is not None and self.model == "tied":
+            silence_unknown(run.network, kept)
         below: Callable[..., Iterator[Reached]] = adapted_below if self.adapted else first_below
         return below(run, text, recipe["gaps"], seconds=recipe["seconds"])
+
+
+def silence_unknown(network: Any, kept: Bool) -> None:
+    """Features that no context of the training has are 0: a held-out context is placed by its other features."""
+    known = np.zeros(network.inputs.tokens, dtype=bool)
+    known[np.unique(network.inputs.rows[network.inputs.row[kept]])] = True
+    network.decoder.body.features.weight.data[np.flatnonzero(~known)] = 0.0
 
 
 def text_named(name: str, recipe: Recipe) -> NextTokenStatistics:
@@ -164,23 +180,29 @@ class Agreements:
         known = min(rho) >= LEAST_REPRODUCIBLE and kept
         return float(np.mean(kept) / np.sqrt(rho[0] * rho[1])) if known else float("nan")
 
+    def seeds(self, *names: str) -> int:
+        """Number of replicates of the kind that has most."""
+        return max(len(self._correlations(name, name, "tokens")) for name in names)
+
     def corrected(self, a: str, b: str, item: str) -> Interval:
         """Corrected agreement with its interval."""
-        return self._jackknifed(lambda left: self.value(a, b, item, left), a, b)
+        return jackknife(lambda left: self.value(a, b, item, left), self.seeds(a, b))
 
     def lead(self, one: str, other: str, of: str, item: str) -> Interval:
         """Corrected agreement of one with a training, less that of another."""
-        return self._jackknifed(
-            lambda left: self.value(one, of, item, left) - self.value(other, of, item, left), of, of
+        return jackknife(
+            lambda left: self.value(one, of, item, left) - self.value(other, of, item, left), self.seeds(of)
         )
 
-    def _jackknifed(self, value: Callable[[int | None], float], a: str, b: str) -> Interval:
-        whole, n = value(None), max(len(self._correlations(name, name, "tokens")) for name in (a, b))
-        if n < 3:
-            return Interval(whole, -float("inf"), float("inf"), n)
-        parts = np.array([value(left) for left in range(n)])
-        half = 1.96 * float(np.sqrt((n - 1) / n * np.sum((parts - parts.mean()) ** 2)))
-        return Interval(whole, whole - half, whole + half, n)
+
+def jackknife(value: Callable[[int | None], float], seeds: int) -> Interval:
+    """A number of all seeds (left out: None), with the interval from leaving each out; infinite below three seeds."""
+    whole = value(None)
+    if seeds < 3:
+        return Interval(whole, -float("inf"), float("inf"), seeds)
+    parts = np.array([value(left) for left in range(seeds)])
+    half = 1.96 * float(np.sqrt((seeds - 1) / seeds * np.sum((parts - parts.mean()) ** 2)))
+    return Interval(whole, whole - half, whole + half, seeds)
 
 
 def share_of(holds: Iterable[bool]) -> Answer:
