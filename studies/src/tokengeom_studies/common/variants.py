@@ -23,13 +23,13 @@ import numpy as np
 
 import tokengeom as tg
 from tokengeom import NextTokenStatistics, TrainingSettings
-from tokengeom.extending import Bool, Float, InputError, Network, SilentProgress, build_network
+from tokengeom.extending import AbstractProgress, Bool, Float, InputError, Network, SilentProgress, build_network
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.compared_trainings import NormedMLP, adapted_below
 from tokengeom_studies.common.measured import Answer, Interval, Row, Rows, chosen, decided_by_share
 from tokengeom_studies.common.model_runs import count_stories
 from tokengeom_studies.common.stepped_training import SteppedTraining
-from tokengeom_studies.common.torch_runs import HasLossGap, Reached, first_below
+from tokengeom_studies.common.torch_runs import DeviceText, HasLossGap, Reached, first_below
 
 Geometry = Mapping[str, Any]
 """Kind of item -> cosines over its pairs, with mean 0 and length 1, as a tensor."""
@@ -41,6 +41,7 @@ MOST = 0.75
 """Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
 FIRST_SEED = 500
 """Seed of the first replicate of a simulation; no network has it."""
+MLP_NAME = "mlp"
 _OF_NETWORKS = ("layers", "heads", "positions", "tied", "attention_dropout")
 
 
@@ -211,3 +212,34 @@ def share_of(holds: Iterable[bool]) -> Answer:
     if not held:
         return Answer("undecided", "not measured")
     return Answer(decided_by_share(float(np.mean(held)), MOST), f"holds in {sum(held)} of {len(held)} cells")
+
+
+def compare_ties(recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+    """MLPs of the recipe's widths at its loss gaps, beside simulations with each of its ties and certified norms."""
+    name, stats = recipe["text"], text_named(recipe["text"], recipe)
+    text = DeviceText(stats)
+    facts = {"tokens": stats.V, "contexts": stats.m, "windows": stats.n, "entropy": stats.entropy}
+    for dim in recipe["dims"]:
+        cell, given = {"text": name, "dim": dim}, {**recipe, "dim": dim}
+        found: dict[float, dict[str, list[Geometry]]] = {}
+        if rows.has(kind="finished", **cell) or not rows.in_time:
+            continue
+        trained = {MLP_NAME: Variant(), **{f"simulated, {ties}": Variant().simulation(ties) for ties in recipe["ties"]}}
+        with progress.stage(f"Trainings on {name}, d = {dim}", float(len(trained))) as stage:
+            for variant, training in trained.items():
+                stage.advance(1.0, variant)
+                first = 0 if variant == MLP_NAME else FIRST_SEED
+                for seed in range(first, first + recipe["seeds"]):
+                    for read in training.reached(text, stats, given, seed):
+                        geometry = as_geometry(text.geometry(read.W, read.H))
+                        found.setdefault(read.target, {}).setdefault(variant, []).append(geometry)
+                        run = {"target": read.target, "variant": variant, "seed": seed}
+                        rows.add(kind="run", **cell, **run, loss_gap=read.loss_gap, step=read.step)
+        for gap, geometries in found.items():
+            several = {variant: runs for variant, runs in geometries.items() if len(runs) > 1}
+            for norm in recipe["norms"]:
+                solved = text.prediction(gap, norm)
+                rows.add(kind="prediction", **cell, norm=norm, target=gap, **solved.facts())
+                several[norm] = [as_geometry(text.geometry(solved.W, solved.H))]
+            add_pairs(rows, {**cell, "target": gap}, several, lambda one, _: one == MLP_NAME)
+        rows.add(kind="finished", **cell, **facts)
