@@ -1,4 +1,8 @@
-"""How the explained share of an MLP's geometry changes with the number of contexts, the width, and the loss."""
+"""How the explained share of an MLP's geometry changes with the number of contexts, the width, and the loss.
+
+And which ties explain it: how the best weight of the context itself, w in ``positions+pairs+w*self``, changes with the
+same, and whether the kernel of the MLP at its start is as good.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,10 @@ from tokengeom_studies.common.variants import MAIN, MLP_NAME, Agreements, compar
 ITEMS = ("contexts", "tokens")
 TIED, KERNEL, FREE, NORM = f"simulated, {MAIN}", "simulated, kernel", "simulated, self", "gamma2"
 SHOWN = (TIED, KERNEL, FREE, NORM)
+WEIGHTS = {0.0: "positions+pairs", 0.3: "positions+pairs+0.3*self", 1.0: MAIN, 3.0: "positions+pairs+3*self"}
+"""Weight of the context itself -> ties."""
+NEAR = 0.02
+"""Difference of corrected agreement that counts as none."""
 _RULE = (
     "A cell is a kind of text and an item, {} The statement is judged by corrected agreement with the network; it "
     "holds in at least 75% of the cells: yes; in at most 25%: no."
@@ -35,11 +43,12 @@ class Scale(AbstractMeasuredStudy):
         "vocabulary": 40,
         "seed": 0,
         "dims": [64],
-        "ties": [MAIN, "kernel", "self"],
+        "ties": [*WEIGHTS.values(), "self", "kernel"],
         "norms": ["gamma2"],
         "learning_rate": 1e-3,
         "gaps": [0.4, 0.2, 0.1],
         "seeds": 3,
+        "replicates": 3,
         "seconds": 600,
     }
     paper: ClassVar[Recipe] = {**small, "text": "tinystories_1000", "seeds": 5}
@@ -60,6 +69,18 @@ class Scale(AbstractMeasuredStudy):
             "The wider the network, the more is explained by tied features trained alike.",
             _RULE.format("a number of contexts and a loss gap with several widths: the widest against the narrowest."),
         ),
+        "itself, contexts": Hypothesis(
+            "The best weight of the context itself is not larger with more contexts.",
+            _RULE.format("a width and a loss gap, contexts alone; the best of 0, 0.3, 1 and 3 by agreement."),
+        ),
+        "itself, loss": Hypothesis(
+            "The best weight of the context itself is not smaller at a lower loss.",
+            _RULE.format("a width and a number of contexts; the best weight as before."),
+        ),
+        "kernel": Hypothesis(
+            f"The ties of the MLP's own kernel are as good as the best of these weights, within {NEAR}.",
+            _RULE.format("a width, a number of contexts and a loss gap."),
+        ),
     }
 
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
@@ -74,6 +95,9 @@ class Scale(AbstractMeasuredStudy):
             "ties": share_of(high > low for low, high in _ends(cells, "contexts", _lead)),
             "loss": share_of(high > low for low, high in _ends(cells, "target", _value)),
             "width": share_of(high > low for low, high in _ends(cells, "dim", _value)),
+            "itself, contexts": share_of(high <= low for low, high in _ends(cells, "contexts", _best_weight)),
+            "itself, loss": share_of(high <= low for low, high in _ends(cells, "target", _best_weight)),
+            "kernel": share_of(x >= -NEAR for x in _kernel_leads(cells)),
         }
         runs, solved = chosen(rows, kind="run"), chosen(rows, kind="prediction")
         far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in runs)
@@ -87,7 +111,7 @@ class Scale(AbstractMeasuredStudy):
             f"{np.nanmin(values):.2f} and {np.nanmax(values):.2f} in {len(cells)} cells of "
             f"{min(c['contexts'] for c in cells)} to {max(c['contexts'] for c in cells)} contexts."
         )
-        tables = {"hypotheses": self.answers(answers), "cells": _table(cells)}
+        tables = {"hypotheses": self.answers(answers), "cells": _table(cells), "weights": _weights_table(cells)}
         return self.findings(recipe, sentence, numbers, [_figure(cells)], tables)
 
 
@@ -110,6 +134,25 @@ def _lead(cell: Cell, item: str) -> float:
     return _value(cell, item) - _value(cell, item, FREE)
 
 
+def _of_weights(cell: Cell, item: str) -> dict[float, float]:
+    """Corrected agreement by the weight of the context itself."""
+    known = {weight: _value(cell, item, f"simulated, {ties}") for weight, ties in WEIGHTS.items()}
+    return {weight: x for weight, x in known.items() if np.isfinite(x)}
+
+
+def _best_weight(cell: Cell, item: str) -> float:
+    known = _of_weights(cell, item)
+    whole = item == "contexts" and len(known) == len(WEIGHTS)
+    return max(known, key=known.__getitem__) if whole else float("nan")
+
+
+def _kernel_leads(cells: Sequence[Cell]) -> Iterator[float]:
+    for cell, item in product(cells, ITEMS):
+        lead = _value(cell, item, KERNEL) - max(_of_weights(cell, item).values(), default=float("nan"))
+        if np.isfinite(lead):
+            yield lead
+
+
 def _ends(cells: Sequence[Cell], along: str, value: Callable[[Cell, str], float]) -> Iterator[tuple[float, float]]:
     """A number at the smallest and at the largest of what varies, for each choice of the rest."""
     rest = [name for name in ("of", "contexts", "dim", "target") if name != along]
@@ -129,6 +172,18 @@ def _table(cells: Sequence[Cell]) -> Table:
         row = {"text": cell["of"], "contexts": cell["contexts"], "width": cell["dim"], "loss gap": cell["target"]}
         values = {name: str(agreements.corrected(name, MLP_NAME, item)) for name in SHOWN}
         found.append({**row, "item": item, "seeds agree": agreements.reproducible(MLP_NAME, item), **values})
+    return table_of(found)
+
+
+def _weights_table(cells: Sequence[Cell]) -> Table:
+    """Corrected agreement of contexts by the weight of the context itself, and without anything shared."""
+    found = []
+    for cell in cells:
+        row = {"text": cell["of"], "contexts": cell["contexts"], "width": cell["dim"], "loss gap": cell["target"]}
+        known = _of_weights(cell, "contexts")
+        row |= {f"w = {weight:g}": known.get(weight, float("nan")) for weight in WEIGHTS}
+        row |= {"itself alone": _value(cell, "contexts", FREE), "kernel": _value(cell, "contexts", KERNEL)}
+        found.append(row)
     return table_of(found)
 
 

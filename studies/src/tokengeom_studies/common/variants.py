@@ -165,7 +165,10 @@ class Agreements:
         """Mean correlation of two replicates; 1 where there is only one."""
         R = self._correlations(name, name, item)
         kept = [s for s in range(len(R)) if s != left]
-        return float(np.mean([R[s, t] for s in kept for t in kept if s < t])) if len(R) > 1 else 1.0
+        pairs = [R[s, t] for s in kept for t in kept if s < t]
+        if len(R) == 1:
+            return 1.0
+        return float(np.mean(pairs)) if pairs else float("nan")
 
     def value(self, a: str, b: str, item: str, left: int | None = None) -> float:
         """Corrected agreement without one seed; NaN where it is not known or nothing is reproducible."""
@@ -228,8 +231,8 @@ def compare_ties(recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None
         with progress.stage(f"Trainings on {name}, d = {dim}", float(len(trained))) as stage:
             for variant, training in trained.items():
                 stage.advance(1.0, variant)
-                first = 0 if variant == MLP_NAME else FIRST_SEED
-                for seed in range(first, first + recipe["seeds"]):
+                first, count = (0, recipe["seeds"]) if variant == MLP_NAME else (FIRST_SEED, recipe["replicates"])
+                for seed in range(first, first + count):
                     for read in training.reached(text, stats, given, seed):
                         geometry = as_geometry(text.geometry(read.W, read.H))
                         found.setdefault(read.target, {}).setdefault(variant, []).append(geometry)
