@@ -36,7 +36,8 @@ def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
 
 
 def plain_page(patch: pytest.MonkeyPatch, *, every_rival: bool = False) -> None:
-    """Replace the page by one line, with one rival that is not verified: other tests check what takes seconds."""
+    """A page of one line, two losses on the path, and one rival that is not verified: other tests check the rest."""
+    patch.setattr("tokengeom.page.stages.PATH_SHARES", (0.4, 0.07))
     if not every_rival:
         few = partial(rivals, explanations="support_cosines")
         patch.setattr("tokengeom.page.stages.rivals", few)

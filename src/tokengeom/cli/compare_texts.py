@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
+
+import typer
 
 from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import Out, Statistics, keywords, optional
@@ -14,7 +17,7 @@ from tokengeom.comparison.compare_texts import CompareTextsSettings
 @guarded
 def compare_texts_command(
     first: Statistics,
-    second: Statistics,
+    second: Annotated[Path, typer.Argument(metavar="STATS", help="The same for the other text.")],
     *,
     loss_gap: Annotated[
         float | None,

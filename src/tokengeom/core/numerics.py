@@ -265,9 +265,7 @@ def rounded_percent(share: float, decimals: int = 0) -> str:
     return text
 
 
-def closest_pairs(
-    unit: Float, label: NDArray[np.integer[Any]], frequency: Float, k: int, decimals: int = SAME_COSINE
-) -> tuple[Float, Int]:
+def closest_pairs(unit: Float, label: NDArray[np.integer[Any]], frequency: Float, k: int) -> tuple[Float, Int]:
     """The k pairs of unit rows with the largest cosines among those with different labels: cosines, and rows (k x 2).
 
     Of equal cosines the pair whose rarer row is more frequent comes first. There is never a matrix of all cosines.
@@ -276,7 +274,7 @@ def closest_pairs(
     best = np.empty((4, 0))
     step = max(1, COSINES_AT_ONCE // max(len(unit), 1))
     for begin in range(0, len(unit), step):
-        value = np.round(unit[begin : begin + step] @ unit[begin:].T, decimals)
+        value = np.round(unit[begin : begin + step] @ unit[begin:].T, SAME_COSINE)
         after = label[begin:]
         value[(after[: len(value), None] == after) | np.tri(*value.shape, dtype=np.bool_)] = -np.inf
         least = np.partition(value, value.size - k, axis=None)[-k] if value.size > k else -np.inf
