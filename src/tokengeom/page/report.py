@@ -40,6 +40,7 @@ from tokengeom.page.report_contents import ReportContents, missing_sentences, ti
 from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
 from tokengeom.page.source_text import SourceText, find_text, joined_names
 from tokengeom.page.stages import READ, counted, model_stages, training_stages
+from tokengeom.page.unseen import CUT, why_not_made
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.folders import atomic_folder, only_writer, replace_file
 from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
@@ -350,6 +351,8 @@ def _contents(executor: Executor) -> ReportContents:
     without = None if plan.models is not None else plan.settings.why_no_transformer
     if plan.settings.ties is not None and contents.ties is None:
         without = "No prediction with ties was made: on these contexts the loss of the model was not reached."
+    if plan.models is None and plan.settings.unseen and contents.unseen is None:
+        missing = (*missing, why_not_made(CUT in executor.results))
     return replace(contents, missing=(without, *missing) if without else missing)
 
 
