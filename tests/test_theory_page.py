@@ -23,7 +23,8 @@ from tokengeom.comparison import (
     verdict,
 )
 from tokengeom.comparison.explanations import ufm
-from tokengeom.comparison.inputs import SMALLEST_STRATUM, CompareSettings
+from tokengeom.comparison.inputs import CompareSettings
+from tokengeom.comparison.similarity_numbers import SMALLEST_STRATUM
 from tokengeom.comparison.target import FEWEST_GROUPS
 from tokengeom.core import numerics
 from tokengeom.problems.base import LARGEST_GAP

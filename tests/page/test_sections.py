@@ -109,7 +109,7 @@ def test_the_predictions_at_the_loss_are_described_with_their_proofs() -> None:
 
 def test_the_second_training_is_among_the_runs() -> None:
     rows = training(Page(story_contents())).view["runs"]
-    assert [row["name"] for row in rows] == [RUN, f"{RUN}, training 2"]
+    assert [row["model"] for row in rows] == [RUN, f"{RUN}, training 2"]
 
 
 def test_the_head_of_the_page_says_what_share_of_the_windows_the_cuts_kept() -> None:

@@ -105,21 +105,11 @@ def _short(name: str) -> str:
 
 def fold(name: str) -> str:
     """A name without accents, case, and invisible characters, with single spaces."""
-    plain = name if name.isascii() else unicodedata.normalize("NFKD", name).translate(_DROPPED)
+    plain = name
+    if not name.isascii():
+        apart = unicodedata.normalize("NFKD", name.replace(SPACE, " "))
+        plain = "".join(x for x in apart if not (unicodedata.combining(x) or unicodedata.category(x) == "Cf"))
     return " ".join(plain.casefold().split())
-
-
-class _Dropped(dict[int, int | None]):
-    """Table for ``str.translate``: combining marks and format characters are dropped, a SentencePiece space is one."""
-
-    def __missing__(self, code: int) -> int | None:
-        character = chr(code)
-        dropped = unicodedata.combining(character) or unicodedata.category(character) == "Cf"
-        self[code] = None if dropped else code
-        return self[code]
-
-
-_DROPPED = _Dropped({ord(SPACE): ord(" ")})
 
 
 def _single_spaces(name: str) -> str:

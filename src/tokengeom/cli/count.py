@@ -13,8 +13,8 @@ from rich.text import Text
 
 from tokengeom.ask.item_search import shown
 from tokengeom.cli.app import app, guarded
-from tokengeom.cli.options import corpus_of, keywords
-from tokengeom.cli.output import plain_table, print_summary, progress_shown
+from tokengeom.cli.options import OUTPUT, Out, corpus_of, keywords, optional
+from tokengeom.cli.output import make_and_print, plain_table, print_summary, progress_shown
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import rounded_percent
 from tokengeom.corpus.locate import ReadingSettings
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tokengeom.statistics.next_token import NextTokenStatistics
-
-OUTPUT = "Output"
 
 
 @app.command("count")
@@ -48,12 +46,9 @@ def count_command(
     reading: ReadingSettings,
     cuts: CutSettings,
     engine_settings: EngineSettings,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder to save the statistics in.", rich_help_panel=OUTPUT)
-    ] = None,
+    out: Out = None,
     pairs: Annotated[
-        Path | None,
-        typer.Option(help="Folder to keep the uncut pairs in, to be merged later.", rich_help_panel=OUTPUT),
+        Path | None, optional("Folder to keep the uncut pairs in, to be merged later.", panel=OUTPUT)
     ] = None,
 ) -> None:
     """Count which tokens follow which contexts, exactly.
@@ -66,9 +61,14 @@ def count_command(
     * `tokengeom count ids.parquet --column tokens --engine spark --master spark://host:7077 --min-count 10`
     """
     from tokengeom.statistics.count import count, count_pairs
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.statistics.pairs import CountedPairs
 
     began = time.monotonic()
-    _require_targets(out, pairs)
+    if out is not None and pairs is not None and out.resolve() == pairs.resolve():
+        raise InputError(f"--out and --pairs must be different folders; both are {out}.")
+    if pairs is not None:
+        CountedPairs.require_target(pairs)
     named = corpus_of(corpus) if corpus else None
     how = keywords(counting, reading, engine_settings)
     if pairs is not None and out is None and cuts == CutSettings():
@@ -77,25 +77,10 @@ def count_command(
             counted = count_pairs(named, pairs, progress=progress, **how)
         print_summary(counted, began=began, out=pairs, more={"pairs": str(pairs)})
         return
-    with progress_shown() as progress:
-        statistics = count(named, pairs=pairs, progress=progress, **how, **keywords(cuts))
-        if out is not None:
-            with progress.stage(f"Saving {out}", None):
-                statistics.save(out)
-    print_summary(statistics, began=began, out=out, print_text=lambda console: print_statistics(statistics, console))
-
-
-def _require_targets(out: Path | None, pairs: Path | None) -> None:
-    """Refuse folders that cannot be written, before hours of counting instead of after them."""
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.statistics.pairs import CountedPairs
-
-    if out is not None and pairs is not None and out.resolve() == pairs.resolve():
-        raise InputError(f"--out and --pairs must be different folders; both are {out}.")
-    if out is not None:
-        NextTokenStatistics.require_target(out)
-    if pairs is not None:
-        CountedPairs.require_target(pairs)
+    how |= {"pairs": pairs, **keywords(cuts)}
+    make_and_print(
+        NextTokenStatistics, lambda progress: count(named, progress=progress, **how), out, print_text=print_statistics
+    )
 
 
 _CONTEXTS, _TOKENS, _BAR = 8, 6, 32

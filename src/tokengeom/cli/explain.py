@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tokengeom.ask.item_report import SMALLEST_SHOWN, ItemReport, Pulled, measured_sentence, pull_name
 from tokengeom.ask.item_search import quoted, shown
 from tokengeom.ask.neighbours import SHARED
 from tokengeom.ask.verbs import Asked, AskSettings
 from tokengeom.cli.app import app, guarded
 from tokengeom.cli.neighbours import Item, Model, Result, Stats, last_checkpoint, print_table, required_item
-from tokengeom.cli.options import ModelText, corpus_of, keywords
+from tokengeom.cli.options import ModelText, corpus_of, keywords, optional
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import rounded_percent
@@ -35,11 +33,10 @@ def explain_command(
     *,
     run: Annotated[
         list[Path] | None,
-        typer.Option(
+        optional(
+            "Folder that `tokengeom train --out` wrote, to show the same item in; may be repeated.",
             "--run",
             "--measured",
-            help="Folder that `tokengeom train --out` wrote, to show the same item in; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     stats: Stats = None,

@@ -226,20 +226,13 @@ def judge(evidence: Evidence, noun: str = "run") -> Verdict:
 
 def judge_decoder(cosine: Agreement) -> Verdict:
     """The verdict on a decoder with fixed embeddings, from its cosine with W_mm."""
-    outcomes: dict[Level, Outcome] = {
-        "agrees": "agrees",
-        "in part": "agrees in part",
-        "does not agree": "does not agree",
-        "not judged": "cannot be determined",
-    }
     sentence = "The decoder has no cosine with W_mm, or W_mm is 0."
     if math.isfinite(cosine.value):
         sentence = f"After subtracting W_star, the decoder's cosine with W_mm is {cosine}."
-    if not (cosine.has_floor and cosine.above_floor):
-        level: Level = "does not agree" if cosine.has_floor else "not judged"
-    else:
-        level = "agrees" if cosine.value >= AGREES else "in part" if cosine.value >= IN_PART else "does not agree"
-    return Verdict(outcomes[level], (sentence,))
+    outcome: Outcome = "does not agree" if cosine.has_floor else "cannot be determined"
+    if cosine.above_floor and cosine.value >= IN_PART:
+        outcome = "agrees" if cosine.value >= AGREES else "agrees in part"
+    return Verdict(outcome, (sentence,))
 
 
 def _outcome(evidence: Evidence) -> tuple[Outcome, str, str | None]:
@@ -430,15 +423,12 @@ def _best_sentence(evidence: Evidence, items: str) -> str:
     if own is None or not others:
         return ""
     best = max(others, key=lambda row: row.agreement.fair)
-    ahead, behind = f"{best.rival} ({best.meaning}; {best.agreement.fair:.2f})", f"({own.agreement.fair:.2f})"
-    if best.ahead.value > 0:
-        clear = "clearly" if best.ahead.is_clear else "not clearly"
-        return (
-            f"Of the explanations that need no training, the best for {named} is {ahead}, {clear} ahead of the "
-            f"prediction {behind}: difference {best.ahead}."
-        )
-    clear = "clearly" if best.ahead.high < 0 else "not clearly"
+    pair = f"{best.rival} ({best.meaning}; {best.agreement.fair:.2f})", f"the prediction ({own.agreement.fair:.2f})"
+    leads = best.ahead.value > 0
+    first, second = pair if leads else pair[::-1]
+    is_clear = best.ahead.is_clear if leads else best.ahead.high < 0
     return (
-        f"Of the explanations that need no training, the best for {named} is the prediction {behind}, {clear} ahead of "
-        f"{ahead}: difference {best.ahead.turned}."
+        f"Of the explanations that need no training, the best for {named} is {first}, "
+        f"{'clearly' if is_clear else 'not clearly'} ahead of {second}: difference "
+        f"{best.ahead if leads else best.ahead.turned}."
     )
