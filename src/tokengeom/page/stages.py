@@ -291,7 +291,7 @@ def measure_unseen(stats: NextTokenStatistics) -> Estimate | None:
         return None
     contexts, tokens = SIZES[-1]
     seconds = PASSES_OF_TIES * entries * measure_speed(Backend.on(), tokens, contexts).entry
-    return Estimate("", *(share * seconds for share in TIMES))
+    return Estimate("", TIMES[0] * seconds, TIMES[1] * seconds)
 
 
 def measure_untied(stats: NextTokenStatistics) -> Estimate | None:
