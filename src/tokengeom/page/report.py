@@ -17,7 +17,7 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.core.errors import InputError, missing_extra
 from tokengeom.core.factors import HasFactors
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.resources import Estimate
+from tokengeom.core.resources import Estimate, left_to_this_process, require_memory
 from tokengeom.core.settings import did_you_mean, share, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import ReadingSettings
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from tokengeom.training.loop import Probe
 
 PAGE_PACKAGES = ("jinja2", "plotly")
+LEAST_BYTES = 320 << 20
+"""Address space that a report takes beyond what is imported when it begins."""
 PAGE_SECONDS = 6.0
 """Expected duration of writing the page, for the estimate of the time left."""
 HEADLINE = (
@@ -223,6 +225,11 @@ def report(
     text = given_statistics(source) or find_text(source, reading)
     require_apart(page, text.files if isinstance(text, SourceText) else ())
     plan = plan_report(text, asked)
+    # With less, the libraries that draw and compile end the process without an error.
+    if (left := left_to_this_process()) is not None:
+        require_memory(
+            LEAST_BYTES, "A report", "Allow this process more (ulimit -v), or count and predict alone.", left
+        )
     with (
         only_writer(results_folder(page)),
         overall_progress(progress or SilentProgress(), "Report", plan.seconds + PAGE_SECONDS) as shown,
