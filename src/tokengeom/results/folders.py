@@ -113,9 +113,12 @@ def replace_file(target: Path, content: bytes) -> None:
 def refuse_address(name: str | Path) -> None:
     """Refuse an address such as ``s3://...``, unless it is the name of a file: nothing is downloaded or uploaded."""
     if _ADDRESS.match(str(name)) and not os.path.lexists(name):
+        # A path has one slash where an address has two.
+        address = re.sub(":/+", "://", str(name), count=1)
         raise CorpusError(
-            f"Files and folders must be local; got the address '{name}'. Nothing is downloaded or uploaded: copy it to "
-            "this machine and give its path. Only Parquet files of token ids may be at an address, with --engine spark."
+            f"Files and folders must be local; got the address '{address}'. Nothing is downloaded or uploaded: copy it "
+            "to this machine and give its path. Only Parquet files of token ids may be at an address, with --engine "
+            "spark."
         )
 
 
