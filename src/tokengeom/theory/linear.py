@@ -132,7 +132,6 @@ class LinearPrediction(AbstractResult):
         return "\n".join([self.compatible.sentence, self.separable.sentence, *self._consequences()])
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers of the prediction as plain data."""
         return {
             "compatible": bool(self.compatible),
             "separable": bool(self.separable),
