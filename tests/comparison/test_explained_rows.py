@@ -9,8 +9,8 @@ import pytest
 
 from tokengeom.comparison.agreement import assess
 from tokengeom.comparison.explained import Lead, RivalRow, rival_rows
+from tokengeom.comparison.explanations.base import ExplanationInfo
 from tokengeom.comparison.similarity_numbers import Geometry, SimilarityNumbers
-from tokengeom.comparison.target import ExplanationInfo
 from tokengeom.results.convert import from_plain, to_plain
 
 INFOS = {

@@ -20,6 +20,7 @@ from tokengeom.comparison.explanations.base import (
     AbstractFit,
     AbstractRival,
     ContextStatistics,
+    FactorFit,
     FitInputs,
     explanation_classes,
     left_singular_vectors,
@@ -37,12 +38,13 @@ from tokengeom.comparison.explanations.probability_cosines import ProbabilityCos
 from tokengeom.comparison.explanations.proxy import Proxy
 from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
 from tokengeom.comparison.explanations.support_cosines import SupportCosines
-from tokengeom.comparison.explanations.tied import TiedFeatures, TiedFit
-from tokengeom.comparison.explanations.ufm import SEEDS, TrainedFeatures, TrainedFit
+from tokengeom.comparison.explanations.tied import TiedFeatures
+from tokengeom.comparison.explanations.ufm import SEEDS, TrainedFeatures
 from tokengeom.comparison.explanations.word2vec import Word2Vec
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.similarity_numbers import Geometry, full_cosines
 from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, centre_columns, cosines
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
@@ -301,18 +303,25 @@ def test_predictions_at_the_loss_are_those_of_predict(fits: dict[str, AbstractFi
         np.testing.assert_array_equal(kind(given).fit(stats).contexts(EVERY_CONTEXT), direct.H)
 
 
+def trainings(fit: AbstractFit) -> list[Factors]:
+    """The several random fits of an explanation."""
+    assert isinstance(fit, FactorFit)
+    assert fit.seeds == SEEDS
+    columns = np.split(fit.factors.W, SEEDS, axis=1), np.split(fit.factors.H, SEEDS)
+    return [Factors(W, H) for W, H in zip(*columns, strict=True)]
+
+
 @pytest.mark.parametrize(("optimizer", "gap"), [(None, 0.05), ("gd", 0.5), ("adam", 1e-3)])
 def test_features_are_trained_to_the_loss(stats: NextTokenStatistics, optimizer: str | None, gap: float) -> None:
     fit = TrainedFeatures(FitInputs(loss_gap=gap, dim=V, optimizer=optimizer)).fit(stats)
-    assert len(fit.trainings) == fit.seeds == SEEDS
-    for factors in fit.trainings:
+    for factors in trainings(fit):
         assert 0.6 * gap < SoftLabels.from_statistics(stats).loss_gap(factors.logits) <= gap
     assert fit.limitation == ""
 
 
 def test_features_that_do_not_reach_the_loss_say_how_far_they_came(stats: NextTokenStatistics) -> None:
     fit = TrainedFeatures(FitInputs(loss_gap=1e-12, dim=V)).fit(stats)
-    reached = max(SoftLabels.from_statistics(stats).loss_gap(factors.logits) for factors in fit.trainings)
+    reached = max(SoftLabels.from_statistics(stats).loss_gap(factors.logits) for factors in trainings(fit))
     assert fit.limitation == f"UFM was trained to a loss gap of {reached:.2g} nats only."
 
 
@@ -322,12 +331,12 @@ def test_tied_features_are_trained_as_the_run_was_or_as_the_ufm_is(stats: NextTo
     )
     known = FitInputs(loss_gap=network.loss_gap, dim=6, optimizer="adamw", run=network).on(stats)
     (rival,) = TiedFeatures.candidates(known)
-    fit = rival.fit(stats)
-    assert isinstance(fit, TiedFit)
-    assert (fit.simulation.settings["learning_rate"], fit.simulation.settings["last_norm"]) == (2e-2, True)
-    alone = TiedFeatures(replace(known, run=None)).fit(stats)
-    assert (alone.simulation.settings["learning_rate"], alone.simulation.settings["last_norm"]) == (1e-2, True)
-    mean = np.mean([cosines(one.tokens) for one in fit.simulation.trainings()], axis=0)
+    assert isinstance(rival, TiedFeatures)
+    fit, made = rival.fit(stats), rival.simulation(stats)
+    assert (made.settings["learning_rate"], made.settings["last_norm"]) == (2e-2, True)
+    alone = TiedFeatures(replace(known, run=None)).simulation(stats)
+    assert (alone.settings["learning_rate"], alone.settings["last_norm"]) == (1e-2, True)
+    mean = np.mean([cosines(one.tokens) for one in made.trainings()], axis=0)
     np.testing.assert_allclose(Geometry.of(fit.tokens(EVERY_TOKEN), fit.seeds).cosines, mean, atol=1e-9)
     changes: tuple[dict[str, Any], ...] = ({"has_tokens": False}, {"loss_gap": None}, {"run": free})
     assert [TiedFeatures.candidates(replace(known, **change)) for change in changes] == [[], [], []]
@@ -335,10 +344,9 @@ def test_tied_features_are_trained_as_the_run_was_or_as_the_ufm_is(stats: NextTo
 
 def test_trained_features_are_the_mean_of_their_seeds(fits: dict[str, AbstractFit]) -> None:
     fit = fits["UFM "]
-    assert isinstance(fit, TrainedFit)
     for items, vectors in ((EVERY_CONTEXT, fit.contexts), (EVERY_TOKEN, fit.tokens)):
         geometry = Geometry.of(vectors(items), fit.seeds)
-        own = [cosines(one.H if vectors == fit.contexts else one.tokens) for one in fit.trainings]
+        own = [cosines(one.H if vectors == fit.contexts else one.tokens) for one in trainings(fit)]
         for mine, theirs in zip(geometry.seeds, own, strict=True):
             np.testing.assert_allclose(mine, theirs, atol=1e-6)
         np.testing.assert_allclose(geometry.cosines, np.mean(own, axis=0), atol=1e-6)

@@ -11,8 +11,9 @@ import pytest
 from geometry_cases import grouped_counts
 from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement
 from tokengeom.comparison.compare import compare
-from tokengeom.comparison.inputs import SMALLEST_STRATUM, equal_strata, gather
+from tokengeom.comparison.inputs import gather
 from tokengeom.comparison.rivals import rivals
+from tokengeom.comparison.similarity_numbers import SMALLEST_STRATUM, equal_strata
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.statistics.next_token import NextTokenStatistics

@@ -106,7 +106,7 @@ def test_the_interval_is_that_of_the_ratio_without_each_item() -> None:
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(6, 30))
     halves = [truth + rng.normal(size=truth.shape) for _ in range(4)]
-    numbers = HalfNumbers("tokens", halves)
+    numbers = HalfNumbers.of_halves("tokens", halves)
     draws = 1.0 - np.eye(30)[:3]
     values = numbers.resampled(draws)
     for k in range(3):
@@ -122,7 +122,7 @@ def test_without_any_agreement_between_halves_nothing_is_corrected() -> None:
     X[0, 1] = 1.0
     opposite = np.eye(5)
     opposite[0, 1] = -1.0
-    values = HalfNumbers("tokens", [X, opposite, X, X]).resampled(np.ones((1, 5)))
+    values = HalfNumbers.of_halves("tokens", [X, opposite, X, X]).resampled(np.ones((1, 5)))
     assert values["", "token_agreement, reproducible"][0] < 0
     assert np.isnan(values["", "token_agreement, corrected"][0])
 

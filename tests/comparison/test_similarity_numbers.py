@@ -12,9 +12,8 @@ from scipy import stats
 
 from tokengeom.comparison import similarity_numbers
 from tokengeom.comparison.agreement import ItemKind, Name, assess, permutation_orders
-from tokengeom.comparison.inputs import equal_strata
 from tokengeom.comparison.similarity import STABILISER
-from tokengeom.comparison.similarity_numbers import KINDS, MOST_ITEMS, SimilarityNumbers, full_cosines
+from tokengeom.comparison.similarity_numbers import KINDS, MOST_ITEMS, SimilarityNumbers, equal_strata, full_cosines
 from tokengeom.core.numerics import Float, Int, unit_columns
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -162,14 +162,7 @@ class Measured:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {
-            "neighbours": self.neighbours.to_dict()["neighbours"],
-            "cosines": list(self.cosines),
-            "common": self.common,
-            "group": asdict(self.group),
-            "probabilities": list(self.probabilities),
-            "context_gap": self.context_gap,
-        }
+        return vars(self) | {"neighbours": self.neighbours.to_dict()["neighbours"], "group": asdict(self.group)}
 
 
 @dataclass(frozen=True)

@@ -123,12 +123,10 @@ class NamedVectors:
     def to_frame(self) -> DataFrame:
         """Data frame with one row per item, indexed by name: what is known about it, then coordinates x0, x1, ..."""
         coordinates = [f"x{k}" for k in range(self.matrix.shape[1])]
-        frame = data_frame(self.vectors, columns=coordinates)
+        frame = data_frame(self.vectors, columns=coordinates, index=list(self.names))
         for place, (name, values) in enumerate(self.columns().items()):
             frame.insert(place, name, values)
-        frame.index = list(self.names)
-        frame.index.name = self.items[:-1]
-        return frame
+        return frame.rename_axis(self.items[:-1])
 
 
 def item_names(stats: NextTokenStatistics, items: Items) -> tuple[str, ...]:

@@ -101,10 +101,8 @@ class Neighbours:
     def to_frame(self) -> DataFrame:
         """Data frame with one row per neighbour, indexed by name: cosine, supports shared, and supports of it."""
         rows = [(row.cosine, row.shared, row.size) for row in self.rows]
-        frame = data_frame(rows, columns=["cosine", "shared", "size"])
-        frame.index = [row.name for row in self.rows]
-        frame.index.name = self.item.kind
-        return frame
+        frame = data_frame(rows, columns=["cosine", "shared", "size"], index=[row.name for row in self.rows])
+        return frame.rename_axis(self.item.kind)
 
     @property
     def title(self) -> str:

@@ -18,18 +18,14 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from tokengeom.comparison.agreement import (
-    Agreement,
-    ItemKind,
-    Name,
-    assess,
-)
+from tokengeom.comparison.agreement import Agreement, ItemKind, Name, assess
 from tokengeom.comparison.comparison import Comparison, unexplained_items
 from tokengeom.comparison.explained import Chooser, Explained, RivalRow, rival_rows
 from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
     CompareSettings,
+    GivenSettings,
     Inputs,
     MadeFrom,
     Observed,
@@ -64,10 +60,8 @@ from tokengeom.comparison.target import (
     norm_sentence,
     predictions_at,
     proven,
-    proxy_limitations,
     tables_of,
     ties_sentences,
-    untied_beside,
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, judge
 from tokengeom.core.numerics import Float, blas_threads_for
@@ -144,8 +138,8 @@ def compare(
             expected = carry_hash(replace(expected, stats=behind), expected)
     runs = runs_of(run, behind, tokenizer, shown)
     given = loss_predictions(at)
-    named = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
-    named |= {"proven_within": proven_within}
+    named: GivenSettings = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
+    named["proven_within"] = proven_within
     origin = MadeFrom.of(expected, runs, given, getattr(expected, "stats", None), named)
     if isinstance(expected, LinearPrediction):
         for observed in runs:
@@ -163,26 +157,25 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, within: float, prog
     `rivals` keeps contexts by their supports instead, because it solves for its predictions later, and in each fold.
     """
     prediction, at, limitations = inputs.prediction, inputs.at, run_limitations(inputs.observed[0], inputs.gap)
-    if isinstance(prediction, LossPrediction):
-        limitations = loss_limitations(prediction, inputs.gap)
+    if isinstance(prediction, LossPrediction | TiedPrediction):
+        in_limit = isinstance(prediction, TiedPrediction) and prediction.in_limit
+        limitations = [] if in_limit else loss_limitations(prediction, inputs.gap)
         if prediction.relative_gap > within:
             limitations.append(f"Its norm is proven only to a relative gap of {prediction.relative_gap:.1e}.")
-    elif isinstance(prediction, ProxyPrediction):
-        limitations += proxy_limitations(prediction)
-    elif isinstance(prediction, FeaturePrediction):
-        assert inputs.gap is not None, "it has all probabilities"
-        asked = settings.at_loss, settings.tolerance
-        made, notes = (at, []) if at else predictions_at(inputs.gap, prediction, *asked, progress)
-        at, unproven = proven(made, within)
-        limitations += [*notes, *unproven, *feature_limitations(prediction, inputs.run)]
-    elif isinstance(prediction, TiedPrediction):
-        limitations = [] if prediction.in_limit else loss_limitations(prediction, inputs.gap)
-        if prediction.relative_gap > within:
-            limitations.append(f"Its norm is proven only to a relative gap of {prediction.relative_gap:.1e}.")
-        asked = settings.at_loss, settings.tolerance
-        made, notes = (at, []) if at else untied_beside(prediction, *asked, progress)
-        at, unproven = proven(made, within)
+    if isinstance(prediction, FeaturePrediction | TiedPrediction):
+        notes: list[str] = []
+        if not at:
+            at, notes = predictions_at(inputs.gap, prediction, settings.at_loss, settings.tolerance, progress)
+        at, unproven = proven(at, within)
         limitations += [*notes, *unproven]
+    if isinstance(prediction, FeaturePrediction):
+        limitations += feature_limitations(prediction, inputs.run)
+    elif isinstance(prediction, ProxyPrediction):
+        limitations.append(
+            f"The run is compared with the proxy S~, not the certified L_mm: {prediction.singular_values.size} leading "
+            f"singular vectors, {prediction.captured:.1%} of its squared norm. How far S~ is from L_mm is not known "
+            "here."
+        )
     targets = targets_of(prediction, at)
     kept = directed_in_all(target.H for target in targets.values())
     limitations += training_limitations(inputs.observed)

@@ -16,13 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom.ask.named_vectors import item_names
-from tokengeom.comparison.agreement import (
-    CONTEXTS_AND_TOKENS,
-    Agreement,
-    Name,
-    assess,
-    check_permutations,
-)
+from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, Name, assess, check_permutations
 from tokengeom.comparison.movement import PredictedHalves, Sides, movement_of
 from tokengeom.comparison.similarity import directed_in_all
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations

@@ -19,17 +19,11 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, AssessedNumbers, ItemKind
-from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs
+from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ExplanationInfo, FitInputs
 from tokengeom.comparison.inputs import Inputs
 from tokengeom.comparison.similarity import NO_VARIATION, correlation_of_sums
-from tokengeom.comparison.similarity_numbers import (
-    KINDS,
-    Geometry,
-    SimilarityNumbers,
-    full_cosines,
-    pairs_apart,
-)
-from tokengeom.comparison.target import COUNTS, ExplanationInfo
+from tokengeom.comparison.similarity_numbers import KINDS, Geometry, SimilarityNumbers, full_cosines, pairs_apart
+from tokengeom.comparison.target import COUNTS
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int
 from tokengeom.results.convert import Number, Within
@@ -220,11 +214,6 @@ def _beyond(trials: Sequence[Trial]) -> list[AbstractRival]:
     return new
 
 
-def information(kind: type[AbstractRival]) -> ExplanationInfo:
-    """What an explanation is."""
-    return ExplanationInfo(kind.name, kind.meaning, kind.uses, kind.parameters, kind.ours)
-
-
 def best_for_contexts(trials: Sequence[Trial]) -> AbstractFit | None:
     """The fit whose contexts agree best with the run; None where there is none."""
     if len(trials) < 2:
@@ -269,7 +258,7 @@ class Chooser:
         best = best_for_contexts(trials)
         if best is None:
             return None
-        about = information(kind)
+        about = kind.info()
         if len(trials) < 2:
             return Explained(about, *(self._geometry(best, items) for items in CONTEXTS_AND_TOKENS)), best
         chosen = {items: self._chosen(trials, items) for items in CONTEXTS_AND_TOKENS}

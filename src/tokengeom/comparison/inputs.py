@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -18,9 +17,9 @@ from scipy.sparse import csc_array
 from tokengeom.comparison.agreement import BY_FREQUENCY, CONTEXTS_AND_TOKENS, ItemKind, check_permutations
 from tokengeom.comparison.model_states import ModelStates, states_of
 from tokengeom.comparison.similarity import numbered
-from tokengeom.comparison.similarity_numbers import MOST_ITEMS, Geometry, drawn_items
+from tokengeom.comparison.similarity_numbers import MOST_ITEMS, Geometry, drawn_items, equal_strata
 from tokengeom.comparison.target import AT_LOSS, FEWEST_GROUPS, LIMIT, PROXY, SIMULATED, TIED
-from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int, seen_tokens
 from tokengeom.core.progress import AbstractProgress
@@ -43,14 +42,14 @@ OTHER_TEXT = (
     " To compare the geometries of two texts on what they share, call compare_texts(stats, stats_of_run), or tokengeom "
     "compare-texts. To compare regardless, pass the pair (run.W, run.H)."
 )
-SMALLEST_STRATUM = 5
-"""Tokens within which permutations exchange predictions, at least."""
 NOT_SAVED = "not saved"
 """In place of the hash of something that was not a saved result, such as a pair of arrays."""
 
 FeaturesPredicted = FeaturePrediction | LossPrediction | ProxyPrediction | Simulation | TiedPrediction
 """A prediction of learned tokens and contexts, or a simulation of their training."""
 Prediction = FeaturesPredicted | LinearPrediction
+TARGET_OF = {Simulation: SIMULATED, TiedPrediction: TIED, ProxyPrediction: PROXY, FeaturePrediction: LIMIT}
+"""What a run is compared with, for each kind of prediction but those at a loss."""
 Observed = HasFactors | tuple[object, object]
 """A run: any object with W (V x d) and H (d x m), or the pair (W, H)."""
 
@@ -209,10 +208,10 @@ def gather(
         stats = statistics_behind(prediction)
     for run in observed:
         require_same_statistics(named, own, "run", hash_of(run), hint)
-    require_same_statistics(named, own, "prediction", hash_of(prediction))
-    runs = [Factors.of(run) for run in observed]
     for known in at:
         require_same_statistics(named, own, "prediction at a loss", hash_of(known))
+    require_same_statistics(named, own, "prediction", hash_of(prediction))
+    runs = [Factors.of(run) for run in observed]
     for factors in (*runs, *(Factors(known.W, known.H) for known in at)):
         factors.require_sizes(V, m)
     at = (prediction, *at) if isinstance(prediction, LossPrediction) else tuple(at)
@@ -236,13 +235,10 @@ def gather(
 def targets_of(prediction: FeaturesPredicted | None, at: Sequence[LossPrediction]) -> dict[str, Factors]:
     """Key of each target -> factors of its prediction: at the loss first."""
     targets = {AT_LOSS[known.norm].key: Factors(known.W, known.H) for known in at}
-    if isinstance(prediction, Simulation | TiedPrediction):
-        key = SIMULATED.key if isinstance(prediction, Simulation) else TIED.key
-        targets[key] = Factors(prediction.W, prediction.H)
-    if isinstance(prediction, ProxyPrediction):
-        targets[PROXY.key] = Factors(prediction.W, prediction.H)
-    if isinstance(prediction, FeaturePrediction) and (prediction.rank > 0 or not at):
-        targets[LIMIT.key] = Factors(prediction.W, prediction.H)
+    for kind, target in TARGET_OF.items():
+        # The prediction in the limit may have no geometry, where one at a loss has.
+        if isinstance(prediction, kind) and (target is not LIMIT or prediction.rank > 0 or not at):
+            targets[target.key] = Factors(prediction.W, prediction.H)
     return targets
 
 
@@ -277,17 +273,6 @@ def statistics_behind(prediction: Prediction) -> NextTokenStatistics | None:
     if isinstance(prediction, FeaturePrediction):
         return prediction.statistics
     return prediction.stats if isinstance(prediction, ProxyPrediction | Simulation | TiedPrediction) else None
-
-
-def equal_strata(numbers: Int) -> Int:
-    """Stratum of each item: those with equal numbers, and with the next larger one where these are few."""
-    values, place, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    stratum, size, current = np.empty(values.size, dtype=np.int64), 0, 0
-    for k in range(values.size):
-        stratum[k], size = current, size + counts[k]
-        if size >= SMALLEST_STRATUM and counts[k + 1 :].sum() >= SMALLEST_STRATUM:
-            current, size = current + 1, 0
-    return stratum[place.reshape(-1)]
 
 
 def on_seen_tokens(stats: NextTokenStatistics, seen: Int) -> NextTokenStatistics:
@@ -398,6 +383,17 @@ def training_limitations(runs: list[Observed]) -> list[str]:
     return []
 
 
+class GivenSettings(TypedDict, total=False):
+    """Settings and numbers that a comparison or a table of explanations remembers."""
+
+    at_loss: bool | None
+    explanations: list[str]
+    tolerance: float
+    proven_within: float
+    loss_gap: float | None
+    held_out: float
+
+
 @dataclass(frozen=True)
 class MadeFrom:
     """Which saved results a comparison or a table of explanations was made from, so that `verify` can make it again.
@@ -408,14 +404,14 @@ class MadeFrom:
     ``statistics``
         Hash of the statistics, where their counts were used; None where the prediction's probabilities were.
     ``settings``
-        Settings and numbers that were given.
+        Those that were given.
     """
 
     prediction: str | None = None
     runs: tuple[str, ...] = ()
     at: tuple[str, ...] = ()
     statistics: Digest | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: GivenSettings = field(default_factory=GivenSettings)
 
     @staticmethod
     def of(
@@ -423,49 +419,22 @@ class MadeFrom:
         runs: Sequence[object],
         at: Sequence[LossPrediction],
         stats: NextTokenStatistics | None,
-        settings: Mapping[str, Any],
+        settings: GivenSettings,
     ) -> MadeFrom:
         """The hashes of what was given."""
-        return MadeFrom(
-            None if prediction is None else _hash(prediction),
-            tuple(map(_hash, runs)),
-            tuple(map(_hash, at)),
-            None if stats is None else stats.hash,
-            dict(settings),
-        )
+
+        def seal(result: object) -> str:
+            return (saved_hash(result) if isinstance(result, AbstractResult | ModelStates) else None) or NOT_SAVED
+
+        own, counted = None if prediction is None else seal(prediction), None if stats is None else stats.hash
+        return MadeFrom(own, tuple(map(seal, runs)), tuple(map(seal, at)), counted, settings)
 
     def __post_init__(self) -> None:
-        for name, value in self.settings.items():
-            if name not in _IS_SETTING:
-                raise ValueError(f"{name!r} is not the name of a setting")
-            if value is not None and not _IS_SETTING[name](value):
-                raise InputError(f"the setting {name} has a value of another type: {value!r}")
+        for name in self.settings.keys() - GivenSettings.__annotations__.keys():
+            raise ValueError(f"{name!r} is not the name of a setting")
 
     @property
     def hashes(self) -> list[str]:
         """Hashes of every saved result but the statistics."""
         named = [*([] if self.prediction is None else [self.prediction]), *self.runs, *self.at]
         return [seal for seal in named if seal != NOT_SAVED]
-
-
-def _hash(result: object) -> str:
-    return (saved_hash(result) if isinstance(result, AbstractResult | ModelStates) else None) or NOT_SAVED
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
-
-
-_IS_SETTING = {
-    "at_loss": lambda value: isinstance(value, bool),
-    "explanations": _are_texts,
-    "tolerance": _is_number,
-    "proven_within": _is_number,
-    "loss_gap": _is_number,
-    "held_out": _is_number,
-}
-"""Settings that a comparison remembers, and whether a value is one of them."""

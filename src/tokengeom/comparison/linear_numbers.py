@@ -20,10 +20,11 @@ import numpy as np
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name, assess
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import CompareSettings, Observed, run_limitations
+from tokengeom.comparison.logit_numbers import cosine_of_products
 from tokengeom.comparison.target import flat_names
 from tokengeom.comparison.verdict import judge_decoder
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Bool, Float, Int, blas_threads_for
+from tokengeom.core.numerics import Float, Int, blas_threads_for
 from tokengeom.problems.ntp_svm import NORMS
 from tokengeom.problems.supports import margins
 from tokengeom.solvers.least_distance import equality_rows
@@ -37,46 +38,21 @@ MOST_BASIS_ENTRIES = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class FiniteDecoder:
-    """Projection of decoders W (V x d) on F, compared with ``W*``; ``is_factored`` where a basis of F is known."""
-
-    project: Callable[[Float], Float]
-    W_star: Float
-    is_factored: bool
-
-    @staticmethod
-    def of(prediction: LinearPrediction) -> FiniteDecoder:
-        """Factor F once where it is small enough."""
-        S, H = prediction.effective_support, prediction.data.H
-        R, U = orthonormal_factor(H)
-        equations = int(S.sum()) - S.shape[1]
-        if equations * S.shape[0] * R.shape[0] > MOST_BASIS_ENTRIES:
-            return FiniteDecoder(prediction.finite_part, prediction.W_star, False)
-        basis = _row_space(equality_rows(S, R))
-
-        def project(W: Float) -> Float:
-            inside = (W @ U).ravel()
-            return np.asarray((basis.T @ (basis @ inside)).reshape(S.shape[0], -1) @ U.T)
-
-        return FiniteDecoder(project, prediction.W_star, True)
-
-    def error(self, W: Float) -> float:
-        """``||P_F(W) - W*|| / ||W*||``; absolute when ``W*`` is 0."""
-        size = float(np.linalg.norm(self.W_star))
-        return float(np.linalg.norm(self.project(W) - self.W_star)) / (size if size > 0 else 1.0)
-
-
-@dataclass(frozen=True, eq=False)
 class DecoderNumbers(AbstractNumbers):
-    """Cosines with W_mm, error of the finite part, and normalised margins on the effective supports, over V tokens."""
+    """Cosines with W_mm, error of the finite part, and normalised margins on the effective supports, over V tokens.
+
+    ``projection``
+        Projection of decoders on F, where it was made before.
+    """
 
     run: Factors
     prediction: LinearPrediction
+    projection: Callable[[Float], Float] | None = None
     items: ItemKind = "tokens"
 
     @cached_property
-    def _finite(self) -> FiniteDecoder:
-        return FiniteDecoder.of(self.prediction)
+    def _project(self) -> Callable[[Float], Float]:
+        return self.projection or projection_on_F(self.prediction)
 
     @property
     def size(self) -> int:
@@ -91,38 +67,47 @@ class DecoderNumbers(AbstractNumbers):
 
     def values(self) -> Mapping[Name, float]:
         """The numbers themselves."""
-        L, S = self.run.W @ self.run.H, self.prediction.effective_support
-        margins_by_norm = {("", f"margin_{name}"): margin(L, S, norm.value(self.run.W)) for name, norm in NORMS.items()}
-        return {**super().values(), **margins_by_norm}
+        smallest = np.min(margins(self.run.W @ self.run.H, self.prediction.effective_support))
+        margin = {name: float(values[0]) for name, values in self._margins(np.array([smallest])).items()}
+        return {**super().values(), **margin}
 
     def resampled(self, draws: Float) -> dict[Name, Float]:
         """Cosines and error in each resample of tokens; the jackknife is not valid for a margin, which is a minimum."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
-        error = draws @ np.sum((self._finite.project(W) - W_star) ** 2, axis=1)
-        size = draws @ np.sum(W_star**2, axis=1)
+
+        def products(X: Float, Y: Float) -> Float:
+            return np.asarray(draws @ np.einsum("vd,vd->v", X, Y))
+
+        error, size = self._project(W) - W_star, products(W_star, W_star)
         return {
-            ("", "cosine"): _row_cosine(W, W_mm, draws),
-            ("", "cosine_without_finite"): _row_cosine(W - W_star, W_mm, draws),
-            ("", "finite_error"): np.sqrt(error / np.where(size > 0, size, 1.0)),
+            **{
+                ("", name): cosine_of_products(products(X, W_mm), products(X, X), products(W_mm, W_mm))
+                for name, X in (("cosine", W), ("cosine_without_finite", W - W_star))
+            },
+            ("", "finite_error"): np.sqrt(products(error, error) / np.where(size > 0, size, 1.0)),
         }
 
     def permuted(self, orders: Int) -> dict[Name, Float]:
         """Each number when the run's tokens are permuted, which does not change the norms of W.
 
-        The error of the finite part is among them only where F was factored.
+        The error of the finite part is among them only where F has a basis in memory.
         """
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
-        numbers = {
-            ("", "cosine"): _permuted_cosine(W, W_mm, orders),
-            ("", "cosine_without_finite"): _permuted_cosine(W - W_star, W_mm, orders),
-        }
-        if self._finite.is_factored:
-            numbers["", "finite_error"] = np.array([self._finite.error(W[order]) for order in orders])
+        numbers: dict[Name, Float] = {}
+        for name, X in (("cosine", W), ("cosine_without_finite", W - W_star)):
+            cross = (X @ W_mm.T)[orders, np.arange(self.size)].sum(axis=1)
+            numbers["", name] = cosine_of_products(cross, float(np.vdot(X, X)), float(np.vdot(W_mm, W_mm)))
+        if has_basis(self.prediction):
+            size = float(np.linalg.norm(W_star)) or 1.0
+            errors = [np.linalg.norm(self._project(W[order]) - W_star) for order in orders]
+            numbers["", "finite_error"] = np.array(errors) / size
         L, S = W @ self.run.H, self.prediction.effective_support
-        smallest = np.array([margin(L[order], S, 1.0) for order in orders])
-        for name, norm in NORMS.items():
-            numbers["", f"margin_{name}"] = smallest / (norm.value(W) or np.nan)
-        return numbers
+        return numbers | self._margins(np.array([np.min(margins(L[order], S)) for order in orders]))
+
+    def _margins(self, smallest: Float) -> dict[Name, Float]:
+        """Smallest margins per unit of each norm of W; NaN where W is 0 or there is no other token."""
+        smallest = np.where(np.isfinite(smallest), smallest, np.nan)
+        return {("", f"margin_{name}"): smallest / (norm.value(self.run.W) or np.nan) for name, norm in NORMS.items()}
 
 
 def compare_decoder(
@@ -173,24 +158,26 @@ def linear_limitations(prediction: LinearPrediction, run: Factors) -> list[str]:
     return sentences
 
 
-def margin(L: Float, S: Bool, size: float) -> float:
-    """Smallest in-support mean minus off-support logit of L (V x m), divided by ``size``."""
-    smallest = float(np.min(margins(L, S)))
-    return smallest / size if size > 0 and np.isfinite(smallest) else float("nan")
+def has_basis(prediction: LinearPrediction) -> bool:
+    """Whether the equations of F are few enough to factor a basis once."""
+    S = prediction.effective_support
+    rank = min(prediction.data.H.shape)
+    return bool((int(S.sum()) - S.shape[1]) * S.shape[0] * rank <= MOST_BASIS_ENTRIES)
 
 
-def _row_cosine(X: Float, Y: Float, draws: Float) -> Float:
-    cross, xx, yy = (draws @ np.einsum("vd,vd->v", A, B) for A, B in ((X, Y), (X, X), (Y, Y)))
-    size = np.sqrt(xx * yy)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(size > 0, cross / size, np.nan)
+def projection_on_F(prediction: LinearPrediction) -> Callable[[Float], Float]:
+    """Projection of decoders W (V x d) on F; by a basis of F where that fits in memory."""
+    if not has_basis(prediction):
+        return prediction.finite_part
+    S = prediction.effective_support
+    R, U = orthonormal_factor(prediction.data.H)
+    basis = _row_space(equality_rows(S, R))
 
+    def project(W: Float) -> Float:
+        inside = (W @ U).ravel()
+        return np.asarray((basis.T @ (basis @ inside)).reshape(S.shape[0], -1) @ U.T)
 
-def _permuted_cosine(X: Float, Y: Float, orders: Int) -> Float:
-    G = X @ Y.T
-    size = float(np.linalg.norm(X) * np.linalg.norm(Y))
-    cross = G[orders, np.arange(G.shape[1])].sum(axis=1)
-    return np.asarray(cross / (size if size > 0 else np.nan))
+    return project
 
 
 def _row_space(E: Float) -> Float:

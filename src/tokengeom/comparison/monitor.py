@@ -27,11 +27,13 @@ NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -46,26 +48,24 @@ from tokengeom.comparison.inputs import (
     run_of,
     support_groups,
 )
-from tokengeom.comparison.linear_numbers import FiniteDecoder, margin
+from tokengeom.comparison.linear_numbers import DecoderNumbers, projection_on_F
 from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.comparison.similarity import (
-    cosine,
     directed_in_all,
     directional_agreement,
     directional_similarity,
     subspace_collapse,
 )
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.similarity_numbers import KINDS, SimilarityNumbers
 from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, choose_norm, loss_path, norm_of, norms_at_loss, too_large
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
-from tokengeom.core.numerics import Bool, Float, Int, blas_threads_for, seen_tokens
+from tokengeom.core.numerics import Int, blas_threads_for, seen_tokens
 from tokengeom.core.settings import whole_number
 from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.problems.ntp_svm import NORMS, Norm
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.theory.at_loss import LossPrediction, require_norm
 from tokengeom.theory.features import FeaturePrediction
@@ -244,8 +244,6 @@ def check_interval(every: object) -> int:
     return steps
 
 
-Measure = Callable[[State], float]
-
 SMALLEST_GAP = 1e-10
 """Loss gap in nats below which there is only the prediction in the limit."""
 AT_LOSS_ENTRIES = 50_000
@@ -267,16 +265,13 @@ def linear_probes(prediction: LinearPrediction) -> dict[str, Probe]:
         logit, per unit of a norm of W. Positive once all contexts are separated; larger is better. The Frobenius margin
         tends to ``prediction.effective_margin``. NaN when there is no other token, or W = 0.
     """
-    finite = FiniteDecoder.of(prediction)
-    W_mm, W_star, S = prediction.W_mm, prediction.W_star, prediction.effective_support
-    measures: dict[str, Measure] = {
-        "cosine": lambda state: cosine(state.W, W_mm),
-        "cosine_without_finite": lambda state: cosine(state.W - W_star, W_mm),
-        "finite_error": lambda state: finite.error(state.W),
-    }
-    for name, norm in NORMS.items():
-        measures[f"margin_{name}"] = partial(_margin, S, norm)
-    return _probes(measures, lambda run: run.require_decoder(W_mm.shape))
+    numbers = DecoderNumbers(Factors(prediction.W_mm, prediction.data.H), prediction, projection_on_F(prediction))
+
+    def measure(state: State) -> dict[str, float]:
+        return {name: value for (_, name), value in replace(numbers, run=state.readout).values().items()}
+
+    shape = prediction.W_mm.shape
+    return _probes([name for _, name in numbers.values()], measure, lambda run: run.require_decoder(shape))
 
 
 def feature_probes(
@@ -311,20 +306,30 @@ def feature_probes(
     V, m = prediction.reduction.V, prediction.reduction.m
     limit, proxy = Factors(prediction.W, prediction.H), proxy_factors(prediction.reduction)
     finite, groups = FiniteLogits.of(prediction.P), support_groups(prediction)
-    measures: dict[str, Measure] = {}
-    if Merging.of(prediction.P).entries <= AT_LOSS_ENTRIES if at_loss is None else at_loss:
-        predictions = PredictionsAtLoss(prediction, norm, per_decade=4, tolerance=2e-3)
-        measures |= _agreements(lambda state: predictions.factors_at(state.labels.loss_gap(state.L)), groups)
-    in_limit = _agreements(lambda state: limit, groups)
-    measures |= {LIMIT.named(name): measure for name, measure in in_limit.items()}
-    measures |= {
-        "finite_distance": lambda state: finite.distance(state.readout),
-        "logit_distance": lambda state: factored_logit_distance(limit, state.readout),
-        **_similarities(limit),
-        **{PROXY.named(name): measure for name, measure in _similarities(proxy).items()},
-        "collapse": lambda state: subspace_collapse(state.H, prediction.context_groups),
-    }
-    return _probes(measures, lambda run: run.require_sizes(V, m))
+    is_small = Merging.of(prediction.P).entries <= AT_LOSS_ENTRIES
+    is_wanted = is_small if at_loss is None else at_loss
+    predictions = PredictionsAtLoss(prediction, norm, per_decade=4, tolerance=2e-3) if is_wanted else None
+
+    def measure(state: State) -> dict[str, float]:
+        run, numbers = state.readout, dict[str, float]()
+        at = None if predictions is None else predictions.at(state.labels.loss_gap(state.L))
+        for named, target in ((str, None if at is None else Factors(at.W, at.H)), (LIMIT.named, limit)):
+            if target is not None:
+                contexts = directional_agreement(target.context_directions, run.context_directions, groups)
+                tokens = directional_agreement(target.token_directions, run.token_directions)
+                numbers |= {named("context_agreement"): contexts, named("token_agreement"): tokens}
+        numbers["finite_distance"] = finite.distance(run)
+        numbers["logit_distance"] = factored_logit_distance(limit, run)
+        for named, target in ((str, limit), (PROXY.named, proxy)):
+            contexts = directional_similarity(target.context_directions, run.context_directions)
+            tokens = directional_similarity(target.token_directions, run.token_directions)
+            numbers |= {named("context_similarity"): contexts, named("token_similarity"): tokens}
+        return numbers | {"collapse": subspace_collapse(run.H, prediction.context_groups)}
+
+    agreements, similarities = (tuple(f"{item}_{kind}" for item in ("context", "token")) for kind in KINDS)
+    names = [*(agreements if is_wanted else ()), *map(LIMIT.named, agreements), "finite_distance", "logit_distance"]
+    names += [*similarities, *map(PROXY.named, similarities), "collapse"]
+    return _probes(names, measure, lambda run: run.require_sizes(V, m))
 
 
 class PredictionsAtLoss:
@@ -361,49 +366,18 @@ class PredictionsAtLoss:
                 self._solved[step] = None
         return self._solved[step]
 
-    def factors_at(self, gap: float) -> Factors | None:
-        """W and H of that prediction."""
-        prediction = self.at(gap)
-        return None if prediction is None else Factors(prediction.W, prediction.H)
 
+def _probes(
+    names: Sequence[str], measure: Callable[[State], Mapping[str, float]], require_shape: Callable[[Factors], None]
+) -> dict[str, Probe]:
+    """Probes by name. A state is checked and measured once; all are NaN where it is not finite: a run that diverged."""
+    known: WeakKeyDictionary[State, Mapping[str, float]] = WeakKeyDictionary()
 
-def _probes(measures: Mapping[str, Measure], require_shape: Callable[[Factors], None]) -> dict[str, Probe]:
-    """Measures of states that are checked first; NaN where a state is not finite (a run that diverged)."""
+    def probe(name: str, state: State) -> float:
+        if state not in known:
+            require_shape(state.readout)
+            is_finite = np.isfinite(state.W).all() and np.isfinite(state.H).all()
+            known[state] = measure(state) if is_finite else {}
+        return known[state].get(name, float("nan"))
 
-    def probe(measure: Measure, state: State) -> float:
-        require_shape(state.readout)
-        is_finite = np.isfinite(state.W).all() and np.isfinite(state.H).all()
-        return measure(state) if is_finite else float("nan")
-
-    return {name: partial(probe, measure) for name, measure in measures.items()}
-
-
-def _margin(S: Bool, norm: Norm, state: State) -> float:
-    return margin(state.W @ state.H, S, norm.value(state.W))
-
-
-def _similarities(target: Factors) -> dict[str, Measure]:
-    """SIM of contexts and of tokens with a target."""
-
-    def similarity(item: str, state: State) -> float:
-        return directional_similarity(_directions(target, item), _directions(state.readout, item))
-
-    return {f"{item}_similarity": partial(similarity, item) for item in ("context", "token")}
-
-
-def _agreements(target_of: Callable[[State], Factors | None], groups: Int) -> dict[str, Measure]:
-    """Agreement of contexts and of tokens with the target of each state; NaN where it has none."""
-
-    def agreement(item: str, groups: Int | None, state: State) -> float:
-        target = target_of(state)
-        if target is None:
-            return float("nan")
-        return directional_agreement(_directions(target, item), _directions(state.readout, item), groups)
-
-    return {
-        f"{item}_agreement": partial(agreement, item, units) for item, units in (("context", groups), ("token", None))
-    }
-
-
-def _directions(factors: Factors, item: str) -> Float:
-    return factors.context_directions if item == "context" else factors.token_directions
+    return {name: partial(probe, name) for name in names}

@@ -40,14 +40,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 from scipy import sparse
 
 from tokengeom.ask.named_vectors import Items, item_names
-from tokengeom.comparison.agreement import AbstractNumbers, Agreement, Better, ItemKind, Name, about, assess
+from tokengeom.comparison.agreement import Agreement, Better, ItemKind, Name, about, assess
 from tokengeom.comparison.similarity import directed_in_all, row_correlations
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.text_comparison import FEWEST_WINDOWS, Follower, Halves, MovedItem, Movement, Neighbour
@@ -77,40 +76,32 @@ Sides = Mapping[str, Float]
 
 
 @dataclass(frozen=True, eq=False)
-class HalfNumbers(AbstractNumbers):
+class HalfNumbers(SimilarityNumbers):
     """The agreement between halves of different texts, and what is known `about` it from halves of the same text.
 
+    The four halves are its runs: two of the first text, then two of the second.
+
     where
-        items    "contexts" or "tokens"
-        halves   the four geometries, d x n each: two halves of the first text, then two of the second
         across   places of the halves of different texts whose agreements are averaged
-        given    unit of each item, n; None where each item is its own
     """
 
-    items: ItemKind
-    halves: Sequence[Float]
     across: Sequence[tuple[int, int]] = ACROSS
-    given: Int | None = None
 
-    @cached_property
-    def _each(self) -> SimilarityNumbers:
-        """The halves as four runs, whose agreements with each other are known; of many items some are drawn."""
-        return SimilarityNumbers.of(self.items, self.halves, {}, self.given)
-
-    @property
-    def size(self) -> int:
-        """Number of items."""
-        return self._each.size
-
-    @property
-    def units(self) -> Int:
-        """Unit of each item."""
-        return self._each.units
+    @staticmethod
+    def of_halves(
+        items: ItemKind,
+        halves: Sequence[Float],
+        across: Sequence[tuple[int, int]] = ACROSS,
+        groups: Int | None = None,
+    ) -> HalfNumbers:
+        """From four geometries, d x n each; of many items some are drawn. ``groups`` (n) are the units of the items."""
+        each = SimilarityNumbers.of(items, halves, {}, groups)
+        return HalfNumbers(items, each.runs, {}, each.dim, each.groups, across=across)
 
     @property
     def name(self) -> Name:
         """Name of the number."""
-        return "", self._each.number("agreement")
+        return "", self.number("agreement")
 
     @property
     def better(self) -> Mapping[Name, Better]:
@@ -119,7 +110,7 @@ class HalfNumbers(AbstractNumbers):
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """Mean agreement across texts, agreement within each, and their ratio, on each selection of items."""
-        r = dict(zip(combinations(range(4), 2), self._each.correlations(draws).between, strict=True))
+        r = dict(zip(combinations(range(4), 2), self.correlations(draws).between, strict=True))
         first, second = (r[pair] for pair in SAME_TEXT)
         mean = np.mean([r[pair] for pair in self.across], axis=0)
         known = np.minimum(first, second) > 0
@@ -131,10 +122,6 @@ class HalfNumbers(AbstractNumbers):
             about(self.name, "reliability"): second,
             about(self.name, "corrected"): corrected,
         }
-
-    def permuted(self, orders: Int) -> Mapping[Name, Float]:
-        """Nothing: the floors are those of the whole texts."""
-        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +149,7 @@ class PredictedHalves:
         halves = [side[items] for side in self.sides]
         kept = directed_in_all(halves)
         groups = self._units(items)[kept] if items == "contexts" else None
-        numbers = HalfNumbers(items, [half[:, kept] for half in halves], self.across, groups)
+        numbers = HalfNumbers.of_halves(items, [half[:, kept] for half in halves], self.across, groups)
         known = assess(numbers, 0, seed).agreements()[numbers.name]
         return replace(whole, **{name: getattr(known, name) for name in FROM_HALVES})
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import numpy as np
 
 from tokengeom.comparison.compare import judged_inputs, pair_numbers
-from tokengeom.comparison.explained import Chooser, Explained, best_for_contexts, information, try_candidates
+from tokengeom.comparison.explained import Chooser, Explained, best_for_contexts, try_candidates
 from tokengeom.comparison.explanations.base import (
     EXPLANATIONS,
     AbstractFit,
@@ -27,6 +27,7 @@ from tokengeom.comparison.explanations.base import (
 )
 from tokengeom.comparison.inputs import (
     CompareSettings,
+    GivenSettings,
     Inputs,
     MadeFrom,
     Observed,
@@ -37,15 +38,7 @@ from tokengeom.comparison.inputs import (
 )
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.similarity_numbers import sampling_limitations
-from tokengeom.comparison.target import (
-    AT_LOSS,
-    LIMIT,
-    PROXY,
-    loss_predictions,
-    norms_at_loss,
-    optimizer_of,
-    too_large,
-)
+from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, loss_predictions, norms_at_loss, optimizer_of, too_large
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
@@ -63,8 +56,7 @@ if TYPE_CHECKING:
 
 FEWEST_CONTEXTS = 3
 
-Fitted = tuple[Explained | None, AbstractFit]
-"""An explanation of the judged contexts and the tokens that occur, where these are known, and its fit."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -122,8 +114,8 @@ def rivals(
         inputs = _on_partial_supports(gather(runs, limit, given, loss_gap, stats))
         known, notes = _fit_inputs(inputs, chosen)
         table = _compared(inputs, stats, known, chosen, shown)
-    named = {name: getattr(chosen, name) for name in ("at_loss", "tolerance")}
-    named |= {"loss_gap": loss_gap, "explanations": [kind.__module__.rpartition(".")[2] for kind in chosen.classes]}
+    named: GivenSettings = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
+    named["explanations"] = [kind.__module__.rpartition(".")[2] for kind in chosen.classes]
     return replace(
         table,
         limitations=(*run_limitations(runs[0], known.loss_gap), *notes, *table.limitations),
@@ -207,30 +199,34 @@ def _compared(
     """Fit every explanation, and compare."""
     classes, seen = settings.classes, on_seen_tokens(stats, inputs.seen)
 
-    def predicted(kind: type[AbstractRival]) -> Fitted | None:
+    def predicted(kind: type[AbstractRival]) -> FactorFit | None:
         """A prediction, which is made for the whole vocabulary and has no free parameter."""
         fit = best_for_contexts(try_candidates(kind, stats, known, lambda _: ()))
-        return None if fit is None else (None, fit)
+        assert fit is None or isinstance(fit, FactorFit), "predictions have factors"
+        return fit
 
     with progress.stage("Fitting explanations", len(classes)) as stage:
         # The predictions come first: they decide which contexts are judged.
-        fitted, notes = _fit([kind for kind in classes if kind.ours], known, stage, predicted)
-        reference, inputs = _reference(inputs, {name: fit for name, (_, fit) in fitted.items()})
+        ours, notes = _fit([kind for kind in classes if kind.ours], known, stage, predicted)
+        reference, inputs = _reference(inputs, ours)
         chooser = Chooser.of(inputs)
         others, more = _fit(
             [kind for kind in classes if not kind.ours], known, stage, lambda kind: chooser.explain(kind, seen, known)
         )
-        fitted, notes = fitted | others, notes + more
-        if not fitted:
+        notes += more
+        infos = {kind.name: kind.info() for kind in classes if kind.name in ours}
+        explained = {name: Explained.by_factors(info, ours[name].factors, inputs) for name, info in infos.items()}
+        explained |= {name: one for name, (one, _) in others.items()}
+        if not explained:
             raise ProblemError(
                 f"At least one explanation is needed; explanations={settings.explanations!r} leaves none here. "
                 f"{' '.join(notes)} Choose among {', '.join(member_names(EXPLANATIONS))}."
             )
         if reference is None and known.proxy_only and PROXY.info.name in others:
             reference = PROXY.info.name
-        explained = {kind.name: _explained(kind, inputs, *fitted[kind.name]) for kind in classes if kind.name in fitted}
-        _, rows = pair_numbers(inputs, explained, reference, settings)
-    notes = [*inputs.limitations, *notes, *_fit_limitations({name: fit for name, (_, fit) in fitted.items()})]
+        in_order = {kind.name: explained[kind.name] for kind in classes if kind.name in explained}
+        _, rows = pair_numbers(inputs, in_order, reference, settings)
+    notes = [*inputs.limitations, *notes, *_fit_limitations({name: fit for name, (_, fit) in others.items()})]
     return Rivals(
         rows=tuple(rows),
         limitations=(*notes, *sampling_limitations(stats.V, inputs.kept, inputs.seen)),
@@ -247,10 +243,10 @@ def _fit(
     classes: Sequence[type[AbstractRival]],
     known: FitInputs,
     stage: AbstractStage,
-    fit: Callable[[type[AbstractRival]], Fitted | None],
-) -> tuple[dict[str, Fitted], list[str]]:
+    fit: Callable[[type[AbstractRival]], T | None],
+) -> tuple[dict[str, T], list[str]]:
     """Explanations that were fitted, and why some were not."""
-    fitted: dict[str, Fitted] = {}
+    fitted: dict[str, T] = {}
     notes, absent = [], []
     for kind in classes:
         try:
@@ -270,22 +266,14 @@ def _fit(
     return fitted, notes
 
 
-def _explained(kind: type[AbstractRival], inputs: Inputs, explained: Explained | None, fit: AbstractFit) -> Explained:
-    if explained is not None:
-        return explained
-    assert isinstance(fit, FactorFit), "predictions have factors"
-    return Explained.by_factors(information(kind), fit.factors, inputs)
-
-
-def _reference(inputs: Inputs, predictions: Mapping[str, AbstractFit]) -> tuple[str | None, Inputs]:
+def _reference(inputs: Inputs, predictions: Mapping[str, FactorFit]) -> tuple[str | None, Inputs]:
     """Name of the prediction, and the contexts that are judged.
 
     It is the one at the loss in the norm of the optimizer, or that was chosen on half of the supports; else the one in
     the limit.
     """
     at = {norm: target.info.name for norm, target in AT_LOSS.items() if target.info.name in predictions}
-    everything = np.arange(inputs.size[1], dtype=np.int64)
-    norm, inputs = judged_inputs(inputs, {norm: predictions[name].contexts(everything) for norm, name in at.items()})
+    norm, inputs = judged_inputs(inputs, {norm: predictions[name].factors.H for norm, name in at.items()})
     if norm is not None:
         return at[norm], inputs
     return LIMIT.info.name if LIMIT.info.name in predictions else None, inputs

@@ -33,6 +33,8 @@ from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, cosines
 
 MOST_ITEMS = 1000
 """Items of which all pairs are used; of more, this many are drawn at random (8 MB per matrix)."""
+SMALLEST_STRATUM = 5
+"""Tokens within which permutations exchange predictions, at least."""
 KINDS = ("agreement", "similarity")
 GATHERED = 4_000_000
 """Entries of permuted matrices held at once (32 MB)."""
@@ -81,8 +83,8 @@ class Correlations:
 
     @property
     def runs(self) -> int:
-        """Number of runs."""
-        return len(next(iter(self.with_runs.values())))
+        """Number of runs that explanations are compared with."""
+        return len(next(iter(self.with_runs.values()), ()))
 
     def numbers(self, number: str) -> dict[Name, Float]:
         """Agreement with the first run, and what is known `about` it where there is more than one random thing."""
@@ -222,13 +224,15 @@ class SimilarityNumbers(AbstractNumbers):
 
     def _similarities(self, run: Geometry, targets: Mapping[str, Geometry], draws: Float) -> dict[Name, Float]:
         """SIM of a run on each selection."""
-        sums, name = _Sums(self._pair_weights, draws), self.number("similarity")
+        mask = None if self._weights is None else np.outer(self._weights, self._weights)
+        sums, name = _Sums(mask, draws), self.number("similarity")
         return {
             (key, name): sums.correlation(run.cosines, target.cosines, STABILISER) for key, target in targets.items()
         }
 
-    def _of_run(self, columns: Float, targets: Mapping[str, Geometry]) -> dict[Name, float]:
-        """The numbers of items in place of the run's; tokens with their mean removed."""
+    def of_other_run(self, columns: Float, keys: tuple[str, ...] | None = None) -> dict[Name, float]:
+        """The numbers of the same items in another run, such as the model before training; ``keys`` as in `floors`."""
+        targets = {key: M for key, M in self.targets.items() if keys is None or key in keys}
         run = Geometry.of(columns - columns.mean(axis=1, keepdims=True) if self.items == "tokens" else columns)
         whole = np.ones((1, self.size))
         sums, numbers = _Sums(self._apart, whole), self._similarities(run, targets, whole)
@@ -236,14 +240,9 @@ class SimilarityNumbers(AbstractNumbers):
             numbers[key, self.number("agreement")] = sums.correlation(run.cosines, target.cosines)
         return {name: float(values[0]) for name, values in numbers.items()}
 
-    def of_other_run(self, columns: Float) -> Mapping[Name, float]:
-        """The numbers of the same items in another run, such as the model before training."""
-        return self._of_run(columns, self.targets)
-
     def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[Name, Float]:
         """Each number of Gaussian embeddings of the run's shape."""
-        targets = {k: M for k, M in self.targets.items() if self.floors is None or k in self.floors}
-        drawn = [self._of_run(rng.standard_normal((self.dim, self.size)), targets) for _ in range(count)]
+        drawn = [self.of_other_run(rng.standard_normal((self.dim, self.size)), self.floors) for _ in range(count)]
         return {name: np.array([values[name] for values in drawn]) for name in drawn[0]} if drawn else {}
 
     def permuted(self, orders: Int) -> Mapping[Name, Float]:
@@ -281,10 +280,6 @@ class SimilarityNumbers(AbstractNumbers):
         """Weight of each item by which pairs of units count once; None where pairs of items do."""
         return None if self.items != "supports" else 1.0 / np.bincount(self.units)[self.units]
 
-    @property
-    def _pair_weights(self) -> Float | None:
-        return None if self._weights is None else np.outer(self._weights, self._weights)
-
     @cached_property
     def _apart(self) -> Float:
         """Weight of each pair of items; 0 for those of the same unit, n x n."""
@@ -302,6 +297,17 @@ def pairs_apart(units: Int, weights: Float | None = None) -> Float:
     """Weight of each pair of items: the product of theirs, and 0 for items of the same unit, n x n."""
     apart = np.asarray(units[:, None] != units[None, :], dtype=np.float64)
     return apart if weights is None else apart * np.outer(weights, weights)
+
+
+def equal_strata(numbers: Int) -> Int:
+    """Stratum of each item: those with equal numbers, and with the next larger one where these are few."""
+    values, place, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    stratum, size, current = np.empty(values.size, dtype=np.int64), 0, 0
+    for k in range(values.size):
+        stratum[k], size = current, size + counts[k]
+        if size >= SMALLEST_STRATUM and counts[k + 1 :].sum() >= SMALLEST_STRATUM:
+            current, size = current + 1, 0
+    return stratum[place.reshape(-1)]
 
 
 def sampling_limitations(V: int, kept: Int, seen: Int) -> list[str]:
@@ -330,7 +336,6 @@ class _Sums:
     def __init__(self, mask: Float | None, draws: Float) -> None:
         self.mask, self.left_out, self.selections = mask, csr_array(1.0 - draws), len(draws)
         self.pairs = np.sum(draws, axis=1) ** 2 if mask is None else self._sum(mask)
-        self._first: tuple[int, Float] = -1, draws
         self._sums: dict[int, tuple[Float, Float]] = {}
 
     def _sum(self, K: Float) -> Float:
@@ -341,15 +346,12 @@ class _Sums:
         return np.asarray(rows.sum() - 2.0 * (self.left_out @ rows) + both)
 
     def _masked(self, M: Float) -> Float:
-        """M with its weights; that of the last call is kept, because one matrix is compared with many."""
-        if self._first[0] != id(M):
-            self._first = id(M), M if self.mask is None else self.mask * M
-        return self._first[1]
+        return M if self.mask is None else self.mask * M
 
     def _of(self, M: Float) -> tuple[Float, Float]:
         """Sums of the entries of M and of their squares, computed once per matrix."""
         if id(M) not in self._sums:
-            masked = M if self.mask is None else self.mask * M
+            masked = self._masked(M)
             self._sums[id(M)] = self._sum(masked), self._sum(masked * M)
         return self._sums[id(M)]
 

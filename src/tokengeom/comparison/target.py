@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.comparison.agreement import BY_FREQUENCY, Agreement, Name
+from tokengeom.comparison.explanations.base import ExplanationInfo
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
@@ -28,7 +29,6 @@ from tokengeom.results.convert import Matches
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
-from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
 
@@ -80,27 +80,6 @@ MEANINGS = {
     "margin_sum": "smallest margin per unit of the sum of absolute entries, larger is better",
 }
 """What each number is, in the order of tables."""
-
-
-@dataclass(frozen=True)
-class ExplanationInfo:
-    """What an explanation is.
-
-    ``name``, ``meaning``
-        Short name in tables, and what it is in a phrase.
-    ``uses``
-        What it is made from: "supports", "probabilities", "counts", "probabilities and the loss".
-    ``parameters``
-        Its free parameters and how they were chosen; "none" where there are none.
-    ``ours``
-        Whether it is the prediction itself, at a loss or in the limit.
-    """
-
-    name: str
-    meaning: str
-    uses: str
-    parameters: str = "none"
-    ours: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,9 +159,8 @@ Tables = Mapping[str, Mapping[str, Agreement]]
 
 def flat_names(numbers: Mapping[Name, Agreement]) -> dict[str, Agreement]:
     """Numbers by their names in saved files: at the loss first, then in the limit, each in the order of `MEANINGS`."""
-    names = {(key, number): target.named(number) for key, target in TARGETS.items() for number in MEANINGS}
-    names |= {("", number): number for number in MEANINGS}
-    return {flat: numbers[name] for name, flat in names.items() if name in numbers}
+    order = [(key, number) for key in (*TARGETS, "") for number in MEANINGS if (key, number) in numbers]
+    return {TARGETS[key].named(number) if key else number: numbers[key, number] for key, number in order}
 
 
 def tables_of(agreements: Mapping[str, Agreement]) -> dict[str, dict[str, Agreement]]:
@@ -224,20 +202,34 @@ def too_large(P: csc_array) -> str:
 
 
 def predictions_at(
-    gap: float, prediction: FeaturePrediction, asked: bool | None, tolerance: float, progress: AbstractProgress
+    gap: float | None,
+    prediction: FeaturePrediction | TiedPrediction,
+    asked: bool | None,
+    tolerance: float,
+    progress: AbstractProgress,
 ) -> tuple[tuple[LossPrediction, ...], list[str]]:
-    """Predictions at a loss gap in each norm, and why one is missing; ``asked`` as in `norms_at_loss`."""
+    """Predictions at a loss gap in each norm, and why one is missing; ``asked`` as in `norms_at_loss`.
+
+    Beside a prediction with ties it is the one without them, at the same loss and in the same norm.
+    """
     if asked is False:
         return (), []
-    if not gap < prediction.largest_gap:
+    wanted, untied, unknown = tuple(AT_LOSS), "", ""
+    if isinstance(prediction, TiedPrediction):
+        if prediction.in_limit:
+            return (), []
+        gap, wanted = prediction.loss_gap, (prediction.norm,)
+        untied, unknown = "without ties ", "What ties change is not known. "
+    elif gap is not None and not gap < prediction.largest_gap:
         return (), [
             f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
             f"uniform guess, {prediction.largest_gap:.3g}."
         ]
-    norms = norms_at_loss(prediction.P, asked)
+    assert gap is not None, "a prediction in the limit has all probabilities"
+    norms = [norm for norm in norms_at_loss(prediction.P, asked) if norm in wanted]
     if not norms:
-        return (), [f"No prediction was made at the loss reached: {too_large(prediction.P)}"]
-    left_out = [NORMS[norm] for norm in AT_LOSS if norm not in norms]
+        return (), [f"{unknown}No prediction was made {untied}at the loss reached: {too_large(prediction.P)}"]
+    left_out = [NORMS[norm] for norm in wanted if norm not in norms]
     why = too_large(prediction.P) if left_out else ""
     notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
     predictions = []
@@ -246,22 +238,9 @@ def predictions_at(
         try:
             predictions.append(path.at(gap, progress))
         except ProblemError as problem:
-            notes.append(f"The prediction at the loss reached failed in the {NORMS[norm]}: {problem}")
+            said = f"The prediction {untied}at the loss reached failed in the {NORMS[norm]}: {problem}"
+            notes.append(f"{unknown}{said}")
     return tuple(predictions), notes
-
-
-def untied_beside(
-    tied: TiedPrediction, asked: bool | None, tolerance: float, progress: AbstractProgress
-) -> tuple[tuple[LossPrediction, ...], list[str]]:
-    """The prediction without ties at the same loss and in the same norm, or why there is none; ``asked`` as before."""
-    if asked is False or tied.in_limit:
-        return (), []
-    if tied.norm not in norms_at_loss(tied.P, asked):
-        return (), [f"What ties change is not known: no prediction was made without them. {too_large(tied.P)}"]
-    try:
-        return (loss_path(tied, tied.norm, tolerance).at(tied.loss_gap, progress),), []
-    except ProblemError as problem:
-        return (), [f"What ties change is not known: the prediction without them failed: {problem}"]
 
 
 def ties_sentences(rows: Iterable[RivalRow]) -> list[str]:
@@ -394,17 +373,15 @@ def norm_sentence(norm: str | None, run: object, targets: Tables) -> list[str]:
         return []
     mine, theirs = (f"{a:.2f} for contexts and {b:.2f} for tokens" for a, b in (values[:2], values[2:]))
     optimizer, decay = optimizer_of(run), " with weight decay" if decays_in_gradient(run) else ""
-    if norm_of(run) == norm:
-        why = f"The {NORMS[norm]} goes with the optimizer {optimizer}, as measured in unconstrained features"
-    elif optimizer == "spectral":
-        why = (
-            "Spectral descent was measured to keep the spectral norm of unconstrained features small, in which nothing "
-            f"is predicted here; the verdict is about the {NORMS[norm]}"
-        )
-    elif optimizer is None:
-        why = f"The optimizer is not known; the verdict is about the {NORMS[norm]}"
-    else:
-        why = f"No norm is known to go with the optimizer {optimizer}{decay}; the verdict is about the {NORMS[norm]}"
+    known = {
+        None: "The optimizer is not known",
+        "spectral": "Spectral descent was measured to keep the spectral norm of unconstrained features small, in which "
+        "nothing is predicted here",
+    }
+    why = f"The {NORMS[norm]} goes with the optimizer {optimizer}, as measured in unconstrained features"
+    if norm_of(run) != norm:
+        said = known.get(optimizer, f"No norm is known to go with the optimizer {optimizer}{decay}")
+        why = f"{said}; the verdict is about the {NORMS[norm]}"
     return [f"{why} ({mine}); the {NORMS[others[0]]} gives {theirs}."]
 
 
@@ -429,7 +406,15 @@ def feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[str
     sentences = list(prediction.warnings)
     if prediction.rank == 0:
         return sentences
-    sentences.append(_uniqueness(prediction))
+    unique = "Whether L_mm is unique was not measured (predict(stats, spread_solves=2) measures it)."
+    if (spread := prediction.spread) is not None:
+        below = "" if spread.looks_unique else " Differences in agreement below this spread have no meaning."
+        unique = f"{spread.sentence}{below}"
+    share = prediction.solution_bounds.tight_share()
+    sentences.append(
+        f"The certificate determines {share:.0%} of the margins of L_mm: they are equal in every optimal solution. "
+        f"{unique}"
+    )
     if proof.relative_gap > 1e-4:
         sentences.append(f"L_mm is proven only to a relative gap of {proof.relative_gap:.1e}.")
     if not prediction.suffices(d):
@@ -442,38 +427,20 @@ def feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[str
     return [*sentences, *_group_limitations(prediction)]
 
 
-def _uniqueness(prediction: FeaturePrediction) -> str:
-    share = prediction.solution_bounds.tight_share()
-    pinned = f"The certificate determines {share:.0%} of the margins of L_mm: they are equal in every optimal solution."
-    if prediction.spread is None:
-        return f"{pinned} Whether L_mm is unique was not measured (predict(stats, spread_solves=2) measures it)."
-    if prediction.spread.looks_unique:
-        return f"{pinned} {prediction.spread.sentence}"
-    return f"{pinned} {prediction.spread.sentence} Differences in agreement below this spread have no meaning."
-
-
 def _group_limitations(prediction: FeaturePrediction) -> list[str]:
     n, m = prediction.reduction.n, prediction.reduction.m
-    left_out = m - int(n.sum())
-    sentences = []
-    if left_out:
+    with_direction, sentences = int(n.sum()), list[str]()
+    if with_direction < m:
         sentences.append(
-            f"{left_out} of {m} contexts have full support: they have no predicted direction and are left out."
+            f"{m - with_direction} of {m} contexts have full support: they have no predicted direction and are left "
+            "out."
         )
     if n.size and n.max() > 1:
-        share = float((n * (n - 1)).sum() / max(n.sum() * (n.sum() - 1), 1.0))
+        share = float((n * (n - 1)).sum() / (with_direction * (with_direction - 1)))
         sentences.append(
-            f"{int(n.sum())} contexts share {n.size} supports, and {rounded_percent(share, 1)} of the pairs of "
+            f"{with_direction} contexts share {n.size} supports, and {rounded_percent(share, 1)} of the pairs of "
             "contexts have the same support: these pairs count for collapse, and not for agreement."
         )
     elif n.size:
         sentences.append("No two contexts share a support: collapse is not defined on these data.")
     return sentences
-
-
-def proxy_limitations(prediction: ProxyPrediction) -> list[str]:
-    """What a comparison with the proxy alone means."""
-    return [
-        f"The run is compared with the proxy S~, not the certified L_mm: {prediction.singular_values.size} leading "
-        f"singular vectors, {prediction.captured:.1%} of its squared norm. How far S~ is from L_mm is not known here."
-    ]

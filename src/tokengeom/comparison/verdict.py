@@ -41,8 +41,6 @@ Level = Literal["agrees", "in part", "does not agree", "not judged"]
 
 AGREES, SURELY, IN_PART = 0.75, 0.5, 0.3
 """Explained share from which on an item agrees, which its interval must then not fall below, and agrees in part."""
-LEAST_REPRODUCIBLE, UNCERTAIN = 0.1, 0.3
-"""Agreement between trainings below which there is too little to explain, also where its interval reaches 0."""
 WEIGHTINGS_DIFFER = 0.1
 """Difference of the agreement over pairs of contexts from that over pairs of supports that is worth a sentence."""
 COLLAPSED = 0.5
@@ -197,7 +195,7 @@ def explained_bounds(agreement: Agreement, together: Agreement | None = None) ->
 
 def level_of(agreement: Agreement, together: Agreement | None = None) -> Level:
     """How far one kind of items agrees, by the rule above."""
-    if not agreement.has_floor or is_hardly_reproducible(agreement):
+    if not agreement.has_floor or agreement.is_hardly_reproducible:
         return "not judged"
     if not agreement.above_floor:
         return "does not agree"
@@ -209,12 +207,6 @@ def level_of(agreement: Agreement, together: Agreement | None = None) -> Level:
     if most < IN_PART:
         return "does not agree"
     return "in part" if least >= IN_PART or most < AGREES else "not judged"
-
-
-def is_hardly_reproducible(agreement: Agreement) -> bool:
-    """Whether trainings are known to agree so little that there is nothing to explain."""
-    rho, low = agreement.reproducible, agreement.reproducible_low
-    return rho < LEAST_REPRODUCIBLE or (rho < UNCERTAIN and low <= 0.0)
 
 
 def is_too_wide(agreement: Agreement) -> bool:
@@ -234,20 +226,13 @@ def judge(evidence: Evidence, noun: str = "run") -> Verdict:
 
 def judge_decoder(cosine: Agreement) -> Verdict:
     """The verdict on a decoder with fixed embeddings, from its cosine with W_mm."""
-    outcomes: dict[Level, Outcome] = {
-        "agrees": "agrees",
-        "in part": "agrees in part",
-        "does not agree": "does not agree",
-        "not judged": "cannot be determined",
-    }
     sentence = "The decoder has no cosine with W_mm, or W_mm is 0."
     if math.isfinite(cosine.value):
         sentence = f"After subtracting W_star, the decoder's cosine with W_mm is {cosine}."
-    if not (cosine.has_floor and cosine.above_floor):
-        level: Level = "does not agree" if cosine.has_floor else "not judged"
-    else:
-        level = "agrees" if cosine.value >= AGREES else "in part" if cosine.value >= IN_PART else "does not agree"
-    return Verdict(outcomes[level], (sentence,))
+    outcome: Outcome = "does not agree" if cosine.has_floor else "cannot be determined"
+    if cosine.above_floor and cosine.value >= IN_PART:
+        outcome = "agrees" if cosine.value >= AGREES else "agrees in part"
+    return Verdict(outcome, (sentence,))
 
 
 def _outcome(evidence: Evidence) -> tuple[Outcome, str, str | None]:
@@ -294,7 +279,7 @@ def _not_judged(evidence: Evidence, items: str) -> str:
         return "the predicted cosines do not vary, so that there is nothing to correlate"
     if not agreement.has_floor:
         return "floors were not asked for (permutations=0)"
-    if is_hardly_reproducible(agreement):
+    if agreement.is_hardly_reproducible:
         return f"too little is reproducible (trainings agree {agreement.reproducible:.2f})"
     if is_too_wide(agreement):
         return f"the interval of the explained share, {low:.0%} to {high:.0%}, is too wide"
@@ -355,7 +340,7 @@ def _share(evidence: Evidence, items: str) -> str:
     if not math.isfinite(agreement.value):
         return f"nothing of {items}, whose agreement is not defined"
     floor = f", chance {agreement.floor:.2f}" if math.isfinite(agreement.floor) else ""
-    if is_hardly_reproducible(agreement):
+    if agreement.is_hardly_reproducible:
         return f"{items} to an unknown share, because trainings agree only {agreement.reproducible:.2f} on them"
     if math.isfinite(agreement.reproducible):
         share = agreement.explained_text() or "none"
@@ -438,15 +423,12 @@ def _best_sentence(evidence: Evidence, items: str) -> str:
     if own is None or not others:
         return ""
     best = max(others, key=lambda row: row.agreement.fair)
-    ahead, behind = f"{best.rival} ({best.meaning}; {best.agreement.fair:.2f})", f"({own.agreement.fair:.2f})"
-    if best.ahead.value > 0:
-        clear = "clearly" if best.ahead.is_clear else "not clearly"
-        return (
-            f"Of the explanations that need no training, the best for {named} is {ahead}, {clear} ahead of the "
-            f"prediction {behind}: difference {best.ahead}."
-        )
-    clear = "clearly" if best.ahead.high < 0 else "not clearly"
+    pair = f"{best.rival} ({best.meaning}; {best.agreement.fair:.2f})", f"the prediction ({own.agreement.fair:.2f})"
+    leads = best.ahead.value > 0
+    first, second = pair if leads else pair[::-1]
+    is_clear = best.ahead.is_clear if leads else best.ahead.high < 0
     return (
-        f"Of the explanations that need no training, the best for {named} is the prediction {behind}, {clear} ahead of "
-        f"{ahead}: difference {best.ahead.turned}."
+        f"Of the explanations that need no training, the best for {named} is {first}, "
+        f"{'clearly' if is_clear else 'not clearly'} ahead of {second}: difference "
+        f"{best.ahead if leads else best.ahead.turned}."
     )

@@ -135,8 +135,15 @@ def require_ours(target: Path, *marks: bytes) -> None:
         )
 
 
+def require_name(target: Path) -> None:
+    """Refuse the current folder, the root and an empty path as the place of a result: they cannot be exchanged."""
+    if not target.name:
+        raise InputError(f"A result needs a folder of its own; got '{target}'. Name one, such as {target / 'results'}.")
+
+
 def check_target(target: Path, kind: str) -> None:
     """Refuse a target that exists, unless it is an empty folder or holds only an older result of the same kind."""
+    require_name(target)
     try:
         folder = _link_target(target)
         if folder.parent.is_dir():
@@ -240,7 +247,8 @@ def only_writer(results: Path) -> Iterator[None]:
 
 
 def lock_of(results: Path) -> Path:
-    """The file that `only_writer` locks."""
+    """The file that `only_writer` locks, beside the folder."""
+    require_name(results)
     return results.with_name(f".{results.name}.lock")
 
 

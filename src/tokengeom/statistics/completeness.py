@@ -82,12 +82,13 @@ class Completeness:
         """The estimates, and what they mean for a prediction, one sentence each."""
         if not self.singles:
             return ["Every token of every support followed its context at least twice: supports look complete."]
+        new = f"{self.new_pairs:,.0f} token{'' if round(self.new_pairs) == 1 else 's'}"
         return [
             f"Supports may be incomplete: about {_percent(self.missing_share)} of further windows of these contexts "
             "would have a token outside the support (Good-Turing).",
-            f"Twice the text would add about {self.new_pairs:,.0f} tokens (standard error {self.new_pairs_error:,.0f}) "
-            f"to supports that have {self.pairs:,} in all (Good-Toulmin), in up to {_percent(self.growing_share)} of "
-            "the contexts. A prediction treats a token outside the support as impossible.",
+            f"Twice the text would add about {new} (standard error {self.new_pairs_error:,.0f}) to supports that have "
+            f"{self.pairs:,} in all (Good-Toulmin), in up to {_percent(self.growing_share)} of the contexts. A "
+            "prediction treats a token outside the support as impossible.",
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def summary(statistics: NextTokenStatistics) -> str:
 
 def facts(statistics: NextTokenStatistics) -> list[tuple[str, str]]:
     """Sizes, and what follows the most frequent contexts, as rows of a table."""
-    kept = "" if statistics.coverage is None else f" ({statistics.coverage:.1%} of the text's)"
+    kept = "" if statistics.coverage is None else f" ({rounded_percent(statistics.coverage, 1)} of the text's)"
     return [
         *([("windows", f"{statistics.n:,}{kept}")] if statistics.has_counts else []),
         ("contexts", f"{statistics.m:,}"),
@@ -118,7 +118,7 @@ def facts(statistics: NextTokenStatistics) -> list[tuple[str, str]]:
         ("entropy floor", f"{statistics.entropy:.4f} nats"),
         ("distinct supports", f"{statistics.groups.count:,}"),
         ("support size", f"{statistics.support_sizes.mean():.2f} on average"),
-        ("one-hot contexts", f"{statistics.one_hot_share:.1%}"),
+        ("one-hot contexts", rounded_percent(statistics.one_hot_share, 1)),
         ("tokenizer", statistics.tokenizer_name),
         ("hash", statistics.hash[:8]),
         *(_followed(statistics, int(j)) for j in statistics.most_frequent(_CONTEXTS_SHOWN)),
@@ -128,8 +128,9 @@ def facts(statistics: NextTokenStatistics) -> list[tuple[str, str]]:
 def _followed(statistics: NextTokenStatistics, j: int) -> tuple[str, str]:
     more, left_out = int(statistics.support_sizes[j]) - _TOKENS_SHOWN, float(statistics.left_out[j])
     shown = statistics.next_tokens(j, _TOKENS_SHOWN)
-    tokens = ", ".join(f"{token} {p * (1 - left_out):.0%}" for token, p in shown)
-    rest = (f", and {more:,} more" if more > 0 else "") + (f" (left out: {left_out:.0%})" if left_out else "")
+    tokens = ", ".join(f"{token} {rounded_percent(p * (1 - left_out))}" for token, p in shown)
+    rest = f", and {more:,} more" if more > 0 else ""
+    rest += f" (left out: {rounded_percent(left_out)})" if left_out else ""
     return f"after \u201c{statistics.context_text(j)}\u201d", tokens + rest
 
 

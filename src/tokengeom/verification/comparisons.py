@@ -8,8 +8,8 @@ that were not saved are solved for again. Results of earlier versions were measu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tokengeom.comparison.checkpoints import CheckpointCurve
@@ -17,7 +17,7 @@ from tokengeom.comparison.compare import compare
 from tokengeom.comparison.compare_texts import compare_texts
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.explained import RivalRow
-from tokengeom.comparison.inputs import NOT_SAVED, MadeFrom, Observed, Prediction
+from tokengeom.comparison.inputs import NOT_SAVED, MadeFrom
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import norm_sentence, ties_sentences
@@ -28,12 +28,6 @@ from tokengeom.results.convert import to_plain
 from tokengeom.results.registry import result_class
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.linear import LinearPrediction
-from tokengeom.theory.proxy import ProxyPrediction
-from tokengeom.theory.tied import TiedPrediction
-from tokengeom.training.run import Run
-from tokengeom.training.simulation import Simulation
 from tokengeom.verification.predictions import ACCEPTED
 from tokengeom.verification.sources import find_statistics
 from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
@@ -42,6 +36,8 @@ SOLVED_AGAIN = 2e-3
 """Difference within which numbers are equal where predictions had to be solved for again, exact to their proven gap."""
 NOT_RECORDED = "what it was made from is not recorded"
 EARLIER = "it was saved by an earlier version, which measured floors and the verdict differently"
+SOURCES = ("features", "at-loss", "proxy", "simulation", "tied", "linear", "run", "model")
+"""Kinds of results that are compared."""
 INSIDE = "every interval contains its value"
 
 
@@ -51,7 +47,7 @@ def check_comparison(claimed: Comparison, nearby: NearbyResults) -> Checks:
     checks: Checks = {INSIDE: all(number.is_inside for number in numbers)}
     if claimed.measure < 2:
         return checks | not_computed("the verdict and all numbers", EARLIER)
-    verdict, said = claimed.judged(), claimed.reasons
+    verdict, said = claimed.judged_as("run"), claimed.reasons
     if verdict is None:
         checks["the verdict was not derived again: what it depends on is not recorded"] = None
     else:
@@ -64,22 +60,13 @@ def check_comparison(claimed: Comparison, nearby: NearbyResults) -> Checks:
 
 def _compare_again(claimed: Comparison, said: Sequence[str], nearby: NearbyResults) -> Checks:
     """Whether a comparison is the one that the results beside it give; ``said`` are its sentences on norm and ties."""
-    sources = find_sources(claimed.made_from, nearby)
-    if isinstance(sources, str) or sources.prediction is None:
-        why = sources if isinstance(sources, str) else "its prediction is not recorded"
-        return not_computed("agreements, intervals, floors, what is explained, and other explanations", why)
-    settings = sources.settings
+    sources = find_sources(claimed.made_from, nearby, "prediction")
+    if isinstance(sources, str):
+        return not_computed("agreements, intervals, floors, what is explained, and other explanations", sources)
+    settings: dict[str, Any] = {**sources.settings, **_draws(claimed)}
+    settings["proven_within"] = min(settings.get("proven_within", ACCEPTED), ACCEPTED)
     try:
-        again = compare(
-            sources.prediction,
-            sources.runs,
-            at=sources.at or None,
-            loss_gap=settings.get("loss_gap"),
-            proven_within=min(settings.get("proven_within", ACCEPTED), ACCEPTED),
-            **{name: settings[name] for name in ("at_loss", "tolerance") if name in settings},
-            permutations=claimed.permutations,
-            seed=claimed.seed,
-        )
+        again = compare(sources.prediction, sources.runs, stats=sources.stats, at=sources.at or None, **settings)
     except TokengeomError as error:
         return {f"the results beside it can be compared ({error})": False}
     solved = bool(again.at) and not sources.at and not isinstance(sources.prediction, LossPrediction)
@@ -89,6 +76,10 @@ def _compare_again(claimed: Comparison, said: Sequence[str], nearby: NearbyResul
         **_same_entries(claimed, again, names, SOLVED_AGAIN if solved else RECOMPUTED),
         "computed again, the sentences on norm and ties are the same": list(said) == [*on_norm, *on_ties],
     }
+
+
+def _draws(claimed: Comparison | Rivals) -> dict[str, Any]:
+    return {"permutations": claimed.permutations, "seed": claimed.seed}
 
 
 def _same_entries(claimed: object, again: object, names: str, tolerance: float) -> Checks:
@@ -128,20 +119,13 @@ def rivals_again(claimed: Rivals, nearby: NearbyResults) -> Checks:
     """Whether a saved table of explanations is the one that the results beside it give."""
     if "supports" not in claimed.items or "held-out contexts" in claimed.items:
         return not_computed("agreements, intervals, floors and differences", EARLIER)
-    sources = find_sources(claimed.made_from, nearby)
-    if isinstance(sources, str) or sources.stats is None:
-        why = sources if isinstance(sources, str) else "its statistics are not recorded"
-        return not_computed("agreements, intervals, floors and differences", why)
+    sources = find_sources(claimed.made_from, nearby, "statistics")
+    if isinstance(sources, str):
+        return not_computed("agreements, intervals, floors and differences", sources)
+    assert sources.stats is not None, "asked for"
+    settings = {name: value for name, value in sources.settings.items() if name != "held_out"} | _draws(claimed)
     try:
-        again = rivals(
-            sources.stats,
-            sources.runs,
-            sources.prediction,  # type: ignore[arg-type]
-            at=sources.at,
-            **{name: value for name, value in sources.settings.items() if name != "held_out"},
-            permutations=claimed.permutations,
-            seed=claimed.seed,
-        )
+        again = rivals(sources.stats, sources.runs, sources.prediction, at=sources.at, **settings)
     except TokengeomError as error:
         return {f"the results beside it can be explained ({error})": False}
     return _same_entries(claimed, again, "rows held_out prediction runs loss_gap limitations", SOLVED_AGAIN)
@@ -161,15 +145,13 @@ def check_checkpoints(claimed: CheckpointCurve, nearby: NearbyResults) -> Checks
 def check_texts(claimed: TextComparison, nearby: NearbyResults) -> Checks:
     """Whether intervals fit the numbers, and all is the same when the statistics beside it are compared again."""
     checks: Checks = {INSIDE: all(number.is_inside for number in claimed.agreements.values())}
-    given = []
-    for text in (claimed.first, claimed.second):
-        stats = find_statistics(nearby, text.statistics_hash)
-        if stats is None:
-            missing = not_beside("statistics", text.statistics_hash)
-            return checks | not_computed("shares, agreements and movements", missing)
-        given.append(stats)
+    hashes = [text.statistics_hash for text in (claimed.first, claimed.second)]
+    given = [find_statistics(nearby, wanted) for wanted in hashes]
+    missing = [wanted for wanted, stats in zip(hashes, given, strict=True) if stats is None]
+    if missing:
+        return checks | not_computed("shares, agreements and movements", not_beside("statistics", missing[0]))
     try:
-        again = compare_texts(given[0], given[1], **claimed.keywords)
+        again = compare_texts(*given, **claimed.keywords)  # type: ignore[arg-type]
     except TokengeomError as error:
         return checks | {f"the statistics beside it can be compared ({error})": False}
     names = "first second is_proxy loss_gap agreements halves tokens contexts limitations"
@@ -180,57 +162,41 @@ def check_texts(claimed: TextComparison, nearby: NearbyResults) -> Checks:
 class Sources:
     """The results that a comparison was made from: ``prediction`` is None where none was given, ``at`` at the loss."""
 
-    prediction: Prediction | None
-    runs: list[Observed]
-    at: list[LossPrediction]
+    prediction: Any
+    runs: list[Any]
+    at: list[Any]
     stats: NextTokenStatistics | None
-    settings: dict[str, Any]
+    settings: Mapping[str, Any]
 
 
-def find_sources(origin: MadeFrom | None, nearby: NearbyResults) -> Sources | str:
-    """The results that a comparison was made from; where one is not there, a sentence that says which."""
-    if origin is None:
+def find_sources(origin: MadeFrom | None, nearby: NearbyResults, needed: str) -> Sources | str:
+    """The results that a comparison was made from; where one is not there, a sentence that says which.
+
+    ``needed``
+        What must be recorded beside the runs: "prediction" or "statistics".
+    """
+    if origin is None or not origin.runs:
         return NOT_RECORDED
+    if getattr(origin, needed) is None:
+        return f"its {needed} {'are' if needed == 'statistics' else 'is'} not recorded"
+    named = [("statistics", origin.statistics), ("prediction", origin.prediction)]
+    named += [("run", seal) for seal in origin.runs] + [("prediction at the loss", seal) for seal in origin.at]
     stats = find_statistics(nearby, origin.statistics)
-    prediction = None if origin.prediction is None else _prediction(nearby, origin.prediction)
-    runs = [_run(nearby, seal) for seal in origin.runs]
-    at = [nearby.find(LossPrediction, seal=seal) for seal in origin.at]
-    wanted: list[tuple[str, str | None, object]] = [
-        ("statistics", origin.statistics, stats),
-        ("prediction", origin.prediction, prediction),
-        *(("run", seal, run) for seal, run in zip(origin.runs, runs, strict=True)),
-        *(("prediction at the loss", seal, known) for seal, known in zip(origin.at, at, strict=True)),
-    ]
-    missing = [(name, seal) for name, seal, result in wanted if seal is not None and result is None]
+    found = {seal: stats if name == "statistics" else _saved(nearby, seal) for name, seal in named if seal is not None}
+    missing = [(name, seal) for name, seal in named if seal is not None and found[seal] is None]
     for name, seal in missing:
         if seal == NOT_SAVED:
             # No folder helps.
             return f"the {name} was not a saved result"
-    if missing or not runs:
-        return not_beside(*missing[0]) if missing else NOT_RECORDED
-    if stats is not None and isinstance(prediction, FeaturePrediction | ProxyPrediction | Simulation | TiedPrediction):
-        prediction = replace(prediction, stats=stats)
-    runs_there, at_there = [run for run in runs if run is not None], [known for known in at if known is not None]
-    return Sources(prediction, runs_there, at_there, stats, dict(origin.settings))
+    if missing:
+        return not_beside(*missing[0])
+    runs, at = [found[seal] for seal in origin.runs], [found[seal] for seal in origin.at]
+    return Sources(None if origin.prediction is None else found[origin.prediction], runs, at, stats, origin.settings)
 
 
-def _prediction(nearby: NearbyResults, seal: str) -> Prediction | None:
-    kinds: tuple[type[Prediction], ...] = (
-        FeaturePrediction,
-        LossPrediction,
-        ProxyPrediction,
-        Simulation,
-        TiedPrediction,
-        LinearPrediction,
-    )
-    return next((found for kind in kinds if (found := nearby.find(kind, seal=seal)) is not None), None)
-
-
-def _run(nearby: NearbyResults, seal: str) -> Observed | None:
-    """A run, or the states of a model that was read, which are what is compared."""
-    run = nearby.find(Run, seal=seal)
-    if run is not None:
-        return run
-    model: Any = nearby.find(result_class("tokengeom-model"), seal=seal)
-    states: Observed | None = None if model is None else model.states
-    return states
+def _saved(nearby: NearbyResults, seal: str) -> Any:
+    """A prediction or a run; of a model that was read its states, which are what is compared; None if not beside."""
+    kinds = (result_class(f"tokengeom-{name}") for name in SOURCES)
+    found: Any = next((one for kind in kinds if (one := nearby.find(kind, seal=seal)) is not None), None)
+    is_model = isinstance(found, result_class("tokengeom-model"))
+    return found.states if is_model else found

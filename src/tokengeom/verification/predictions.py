@@ -16,12 +16,12 @@ from tokengeom.problems.linear_data import context_names
 from tokengeom.problems.linear_limit import CompatibilitySystem, EffectiveSupportProblem, ReducedLoss
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.supports import margins, reduce_support
 from tokengeom.results.contract import SAME, NearbyResults, under
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.supports import degenerate_support_warnings
-from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.at_loss import LossPrediction, ProvenNorm
 from tokengeom.theory.conditions import describe_compatibility, describe_separability
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
@@ -81,10 +81,9 @@ def _feature_claims(prediction: FeaturePrediction) -> Checks:
     bounds, claimed = solution_bounds(problem, answer), prediction.solution_bounds
     sizes, groups = np.diff(prediction.P.indptr), np.unique(prediction.context_groups).size
     rank = None if prediction.claimed is None else prediction.claimed.get("rank")
-    entropy = -float(np.repeat(prediction.pi, sizes) @ x_log_x(prediction.P.data))
     return {
         "the rank is the one claimed": rank is None or rank == prediction.rank,
-        "the entropy floor is the one claimed": close(prediction.entropy, entropy),
+        **_entropy_check(prediction),
         "the proxy's nuclear norm is the one claimed": close(exactness.nuclear_norm, prediction.proxy_nuclear_norm),
         "whether the proxy is exact is as claimed": exact == prediction.proxy_is_exact
         and same(prediction.proxy_sentence, sentence),
@@ -108,8 +107,7 @@ def _feature_statistics(prediction: FeaturePrediction, stats: NextTokenStatistic
 
 def check_tied(prediction: TiedPrediction, nearby: NearbyResults) -> Checks:
     """Loss, certificate, features and probabilities of a prediction with tied contexts."""
-    entropy = -float(np.repeat(prediction.pi, np.diff(prediction.P.indptr)) @ x_log_x(prediction.P.data))
-    checks: Checks = {"the entropy floor is the one claimed": close(prediction.entropy, entropy)}
+    checks = _entropy_check(prediction)
     if prediction.in_limit:
         distances = margins(prediction.L, dense(prediction.P) > 0)
         checks |= {
@@ -117,14 +115,23 @@ def check_tied(prediction: TiedPrediction, nearby: NearbyResults) -> Checks:
             "the norm's lower bound: its dual is not kept": None,
         }
     else:
-        gap, proof = prediction.proven_again()
-        checks["the loss gap is the one claimed"] = close(prediction.loss_gap, gap)
-        checks |= _certificate_checks(prediction.certificate, proof, *OBJECTIVE)
+        checks |= _loss_checks(prediction, *prediction.proven_again())
     return {
         **checks,
         **against_statistics(prediction, nearby, lambda stats: _tied_statistics(prediction, stats)),
         "the solver's status and time: only solving again would show them": None,
     }
+
+
+def _entropy_check(prediction: FeaturePrediction | TiedPrediction) -> Checks:
+    entropy = -float(np.repeat(prediction.pi, np.diff(prediction.P.indptr)) @ x_log_x(prediction.P.data))
+    return {"the entropy floor is the one claimed": close(prediction.entropy, entropy)}
+
+
+def _loss_checks(prediction: ProvenNorm, loss_gap: float, proof: Certificate) -> Checks:
+    """Whether loss gap and certificate of a prediction at a loss are those computed again."""
+    same_gap: Checks = {"the loss gap is the one claimed": close(prediction.loss_gap, loss_gap)}
+    return same_gap | _certificate_checks(prediction.certificate, proof, *OBJECTIVE)
 
 
 def _tied_statistics(prediction: TiedPrediction, stats: NextTokenStatistics) -> Checks:
@@ -139,28 +146,23 @@ def _tied_statistics(prediction: TiedPrediction, stats: NextTokenStatistics) -> 
 def check_at_loss(prediction: LossPrediction, nearby: NearbyResults) -> Checks:
     """Loss, certificate and probabilities of a prediction at a loss."""
     problem, gap = prediction.problem(), prediction.relative_gap
-    proof = _certificate_at_loss(prediction, problem)
+    if prediction.factors is None or prediction.weights is None:
+        proof = problem.certify(prediction.L_merged, prediction.change_merged)
+    else:
+        dual = WeightedDual(prediction.change_merged, *map(np.sqrt, prediction.weights))
+        proof = Gamma2Logits(problem).certify(prediction.factors, dual)
     entropy = -float((prediction.merging.a @ x_log_x(prediction.P_merged)) @ prediction.pi_merged)
     proven: Checks = {f"the norm is proven to be {WITHIN}": True}
     if gap > ACCEPTED:
         # Close to zero logits an exact solution can prove little about its norm; then nothing is compared with it.
         proven = {f"the norm: it is proven only to be within {gap:.0%}, and is not compared with": None}
     return {
-        "the loss gap is the one claimed": close(prediction.loss_gap, problem.loss_gap(prediction.L_merged)),
-        **_certificate_checks(prediction.certificate, proof, *OBJECTIVE),
+        **_loss_checks(prediction, problem.loss_gap(prediction.L_merged), proof),
         **proven,
         "the entropy floor is the one claimed": close(prediction.entropy, entropy),
         **against_statistics(prediction, nearby, lambda stats: _loss_statistics(prediction, stats)),
         "the solver's status and time: only solving again would show them": None,
     }
-
-
-def _certificate_at_loss(prediction: LossPrediction, problem: RegularisedLogits) -> Certificate:
-    if prediction.factors is None or prediction.weights is None:
-        return problem.certify(prediction.L_merged, prediction.change_merged)
-    p, q = prediction.weights
-    dual = WeightedDual(prediction.change_merged, np.sqrt(p), np.sqrt(q))
-    return Gamma2Logits(problem).certify(prediction.factors, dual)
 
 
 def _loss_statistics(prediction: LossPrediction, stats: NextTokenStatistics) -> Checks:
@@ -194,9 +196,7 @@ def _path_statistics(path: PredictedPath, stats: NextTokenStatistics) -> Checks:
     problem = merging.problem(stats.P, stats.pi, 1.0, Backend.on(None))
     checks: Checks = {sentence: True}
     for place, point in enumerate(path, start=1):
-        loss_gap, proof = point.recomputed(problem)
-        claims: Checks = {"the loss gap is the one claimed": close(point.loss_gap, loss_gap)}
-        checks |= under(f"point {place}", claims | _certificate_checks(point.certificate, proof, *OBJECTIVE))
+        checks |= under(f"point {place}", _loss_checks(point, *point.recomputed(problem)))
     return checks
 
 

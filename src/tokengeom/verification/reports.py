@@ -20,15 +20,7 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.progress import SilentProgress
 from tokengeom.page import report as page_report
 from tokengeom.page import tied_stages
-from tokengeom.page.cache import (
-    FORMAT_VERSION,
-    UNFINISHED,
-    code_hash,
-    key_of,
-    page_bytes,
-    read_finished,
-    read_record,
-)
+from tokengeom.page.cache import FORMAT_VERSION, UNFINISHED, code_hash, key_of, page_bytes, read_finished, read_record
 from tokengeom.page.chosen_settings import Candidate, Choice, best_candidate
 from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel

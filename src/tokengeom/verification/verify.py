@@ -23,23 +23,16 @@ from tokengeom.results.registry import EXPORTED, registered, result_class
 Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
 
-CHECKS: dict[str, str] = {
-    "tokengeom-features": "tokengeom.verification.predictions.check_features",
-    "tokengeom-at-loss": "tokengeom.verification.predictions.check_at_loss",
-    "tokengeom-tied": "tokengeom.verification.predictions.check_tied",
-    "tokengeom-path": "tokengeom.verification.predictions.check_path",
-    "tokengeom-linear": "tokengeom.verification.predictions.check_linear",
-    "tokengeom-proxy": "tokengeom.verification.predictions.check_proxy",
-    "tokengeom-statistics": "tokengeom.verification.sources.check_statistics",
-    "tokengeom-pairs": "tokengeom.verification.sources.check_pairs",
-    "tokengeom-run": "tokengeom.verification.sources.check_run",
-    "tokengeom-simulation": "tokengeom.verification.sources.check_simulation",
-    "tokengeom-comparison": "tokengeom.verification.comparisons.check_comparison",
-    "tokengeom-rivals": "tokengeom.verification.comparisons.check_rivals",
-    "tokengeom-checkpoints": "tokengeom.verification.comparisons.check_checkpoints",
-    "tokengeom-texts": "tokengeom.verification.comparisons.check_texts",
-    "tokengeom-choice": "tokengeom.verification.reports.check_choice",
-    "tokengeom-model": "tokengeom.verification.reports.check_model",
+_CHECKED_IN = {
+    "predictions": ("features", "at-loss", "tied", "path", "linear", "proxy"),
+    "sources": ("statistics", "pairs", "run", "simulation"),
+    "comparisons": ("comparison", "rivals", "checkpoints", "texts"),
+    "reports": ("choice", "model"),
+}
+CHECKS = {
+    f"tokengeom-{kind}": f"tokengeom.verification.{module}.check_{kind.replace('-', '_')}"
+    for module, kinds in _CHECKED_IN.items()
+    for kind in kinds
 }
 """Kind of a result -> the function that checks such a result: ``check(result, nearby)``."""
 FOLDER_CHECKS: dict[str, str] = {

@@ -139,6 +139,27 @@ class FitInputs:
         return replace(self, has_counts=stats.has_counts, has_tokens=has_tokens)
 
 
+@dataclass(frozen=True)
+class ExplanationInfo:
+    """What an explanation is.
+
+    ``name``, ``meaning``
+        Short name in tables, and what it is in a phrase.
+    ``uses``
+        What it is made from: "supports", "probabilities", "counts", "probabilities and the loss".
+    ``parameters``
+        Its free parameters and how they were chosen; "none" where there are none.
+    ``ours``
+        Whether it is the prediction itself, at a loss or in the limit.
+    """
+
+    name: str
+    meaning: str
+    uses: str
+    parameters: str = "none"
+    ours: bool = False
+
+
 class AbstractRival(ABC):
     """An explanation of a model's geometry.
 
@@ -161,6 +182,11 @@ class AbstractRival(ABC):
     parameters: ClassVar[str] = "none"
     quick: ClassVar[bool] = True
     ours: ClassVar[bool] = False
+
+    @classmethod
+    def info(cls) -> ExplanationInfo:
+        """What it is."""
+        return ExplanationInfo(cls.name, cls.meaning, cls.uses, cls.parameters, cls.ours)
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
@@ -303,17 +329,12 @@ class LogitFit(AbstractFit):
         return np.asarray(np.where(has_direction[:, None], rows * self.s**self.power, 0.0).T)
 
     def contexts(self, columns: Int) -> Float:
-        """``Sigma^p V^T``, from ``U^T M = Sigma V^T``."""
-        return np.asarray(
-            self._inside(self.rule(self.fitted_to.select(columns))) * self.s[:, None] ** (self.power - 1.0)
-        )
-
-    def _inside(self, M: csc_array | SparseProduct) -> Float:
-        """``U^T M``; the columns of U sum to 0, so M need not be centred."""
+        """``Sigma^p V^T``, from ``U^T M = Sigma V^T``; the columns of U sum to 0, so M need not be centred."""
+        M = self.rule(self.fitted_to.select(columns))
         inside = np.asarray((M.T @ self.U).T)
         # A column of equal logits has no direction; what is left of it is rounding.
         inside[:, np.linalg.norm(inside, axis=0) <= RANK_TOLERANCE * column_norms(M)] = 0.0
-        return inside
+        return np.asarray(inside * self.s[:, None] ** (self.power - 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,9 +358,11 @@ class MatrixFit(AbstractFit):
 
 @dataclass(frozen=True, eq=False)
 class FactorFit(AbstractFit):
-    """Tokens and contexts of given factors."""
+    """Tokens and contexts of given factors; those of several random fits stand below each other."""
 
     factors: Factors
+    limitation: str = ""
+    seeds: int = 1
 
     def tokens(self, tokens: Int) -> Float:
         """Rows of W with their mean removed, as columns."""

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs
+from tokengeom.comparison.explanations.base import AbstractRival, FactorFit, FitInputs
 from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, OPTIMIZER, RATES, SEEDS, TrainedFeatures
-from tokengeom.core.numerics import Float, Int, centre_columns
+from tokengeom.core.factors import Factors
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import TIES
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -39,7 +37,12 @@ class TiedFeatures(AbstractRival):
         reads = known.has_tokens and (known.run is None or known.run.settings.get("model") not in FACTORED)
         return [cls(known)] if reads and TrainedFeatures.candidates(known) else []
 
-    def fit(self, stats: NextTokenStatistics) -> TiedFit:
+    def fit(self, stats: NextTokenStatistics) -> FactorFit:
+        """The replicates of the simulation."""
+        made = self.simulation(stats)
+        return FactorFit(Factors(made.W, made.H), made.shortfall, SEEDS)
+
+    def simulation(self, stats: NextTokenStatistics) -> Simulation:
         """Train the replicates."""
         known, run = self.inputs, self.inputs.run
         assert known.loss_gap is not None, "left out where the loss is not known"
@@ -52,22 +55,4 @@ class TiedFeatures(AbstractRival):
             how = {**quick, "last_norm": how["last_norm"], "dim": dim, "steps": MOST_STEPS}
         else:
             how["steps"] = min(how["steps"], 2 * run.steps)
-        made = simulated(stats, {**how, "model": "tied", "ties": TIES, "seed": FIRST_SEED}, known.loss_gap, SEEDS)
-        return TiedFit(made, made.shortfall)
-
-
-@dataclass(frozen=True, eq=False)
-class TiedFit(AbstractFit):
-    """A simulation, whose replicates stand below each other."""
-
-    simulation: Simulation
-    limitation: str = ""
-    seeds: int = SEEDS
-
-    def tokens(self, tokens: Int) -> Float:
-        """Rows of every W with their mean removed, as columns."""
-        return np.asarray(centre_columns(self.simulation.W)[tokens].T)
-
-    def contexts(self, columns: Int) -> Float:
-        """Columns of every H."""
-        return self.simulation.H[:, columns]
+        return simulated(stats, {**how, "model": "tied", "ties": TIES, "seed": FIRST_SEED}, known.loss_gap, SEEDS)

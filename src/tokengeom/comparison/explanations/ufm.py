@@ -11,10 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs
+from tokengeom.comparison.explanations.base import AbstractRival, FactorFit, FitInputs
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, unit_columns
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.settings import TrainingSettings
@@ -51,12 +50,13 @@ class TrainedFeatures(AbstractRival):
         """Once, where the loss is known and statistics are small enough to train on."""
         return [] if known.proxy_only or known.loss_gap is None else [cls(known)]
 
-    def fit(self, stats: NextTokenStatistics) -> TrainedFit:
+    def fit(self, stats: NextTokenStatistics) -> FactorFit:
         """Train from several starts, each until the loss gap is reached, or for `MOST_STEPS` steps."""
         trained = [self._train(stats, SEED + seed) for seed in range(SEEDS)]
         short = [gap for _, gap in trained if gap is not None]
         limitation = f"UFM was trained to a loss gap of {max(short):.2g} nats only." if short else ""
-        return TrainedFit(tuple(factors for factors, _ in trained), limitation)
+        W = np.hstack([factors.W for factors, _ in trained])
+        return FactorFit(Factors(W, np.vstack([factors.H for factors, _ in trained])), limitation, SEEDS)
 
     def _train(self, stats: NextTokenStatistics, seed: int) -> tuple[Factors, float | None]:
         """W and H, and the loss gap where it is not the run's."""
@@ -79,20 +79,3 @@ class TrainedFeatures(AbstractRival):
         if run.diverged:
             raise ProblemError(f"Unconstrained features could not be trained: {run.status}.")
         return Factors(run.W, run.H), None if run.loss_gap <= wanted else run.loss_gap
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedFit(AbstractFit):
-    """Trained tokens and contexts: unit vectors of each training below those of the one before."""
-
-    trainings: tuple[Factors, ...]
-    limitation: str = ""
-    seeds: int = SEEDS
-
-    def tokens(self, tokens: Int) -> Float:
-        """Rows of every W with their mean removed, as columns."""
-        return np.vstack([unit_columns(factors.tokens[:, tokens]) for factors in self.trainings])
-
-    def contexts(self, columns: Int) -> Float:
-        """Columns of every H."""
-        return np.vstack([unit_columns(factors.H[:, columns]) for factors in self.trainings])
