@@ -1,8 +1,9 @@
-"""Pictures and numbers of docs/results/figures_of_the_papers.md, made from small recipes in a few minutes on a CPU.
+"""Pictures and numbers of docs/results/figures_of_the_papers.md.
 
-``python results/figures_of_the_papers.py [NAME...]`` makes all parts, or those named. Pictures are written to
-docs/results/figures/, and the table of numbers into the page. Rows kept in results/papers_tinystories are used where
-they exist.
+``python results/figures_of_the_papers.py`` draws the pictures in docs/results/figures/ and fills the page's table from
+what is kept in results/figures_of_the_papers: one row per part with its numbers, and each figure as data. Nothing is
+trained. ``--measure [NAME...]`` trains the small recipes of all parts, or of those named, in a few minutes on a CPU,
+and adds their rows. Natural stories come from the rows in results/papers_tinystories.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from tokengeom.extending import (
     Bool,
     Figure,
     Float,
+    HeatmapPanel,
     Points,
     ScatterPanel,
     SilentProgress,
@@ -34,7 +37,8 @@ from tokengeom.extending import (
     unit_columns,
 )
 from tokengeom_studies.base import Findings, find_study
-from tokengeom_studies.common.measured import AbstractMeasuredStudy
+from tokengeom_studies.common.figure_data import load_data, save_data
+from tokengeom_studies.common.measured import SETTING, AbstractMeasuredStudy, Rows, machine
 from tokengeom_studies.common.model_runs import (
     Snapshots,
     count_stories,
@@ -47,9 +51,13 @@ from tokengeom_studies.common.random_data import repeated
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results" / "figures_of_the_papers.md"
 PICTURES = ROOT / "docs" / "results" / "figures"
+KEPT = ROOT / "results" / "figures_of_the_papers"
+"""Rows, one per part that was measured, and a folder of data per figure."""
 DOTS_PER_INCH = 60
-FOR_NAMES = 90
+FOR_NAMES = {"labelled-contexts": 90, "labelled-tokens": 90, "context-token-angles": 90}
 """Dots per inch of pictures with many names."""
+DIGITS = 3
+"""Decimals of the cells of a heat-map that are kept: less than a step of its colours."""
 
 MOST_PAIRS = 400
 """Pairs of each kind in the picture of angles; of more, this many are drawn with a fixed seed."""
@@ -61,19 +69,28 @@ Number = tuple[str, str, str, str]
 """Quantity, what a source reports, ours, and whether they agree."""
 
 
-def save(figure: Figure, name: str, dots: int = DOTS_PER_INCH) -> None:
+def keep(figure: Figure, name: str) -> None:
+    """Keep a figure as data, heat-maps rounded."""
+    panels = [
+        replace(panel, values=np.round(panel.values, DIGITS)) if isinstance(panel, HeatmapPanel) else panel
+        for panel in figure.panels
+    ]
+    save_data(replace(figure, name=name, panels=panels), KEPT / name)
+
+
+def save(figure: Figure, name: str) -> None:
     """Draw a figure small, without its caption."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    draw(figure, caption=False).savefig(PICTURES / f"{name}.png", dpi=dots)
+    draw(figure, caption=False).savefig(PICTURES / f"{name}.png", dpi=FOR_NAMES.get(name, DOTS_PER_INCH))
 
 
 def of_study(name: str, **pictures: str) -> Findings:
-    """Run the small recipe of a study; ``pictures`` are names of its figures and of the files to write."""
+    """Run the small recipe of a study; ``pictures`` are names of its figures and of those to keep."""
     study = find_study(name)
     findings = study.run(study.recipe("small"), SilentProgress())
     drawn = {figure.name: figure for figure in findings.figures}
     for file, figure in pictures.items():
-        save(drawn[figure], file.replace("_", "-"))
+        keep(drawn[figure], file.replace("_", "-"))
     return findings
 
 
@@ -137,7 +154,7 @@ def proxies() -> Iterator[Number]:
     """Paper 2, figure 10: the smallest pattern of supports in which the proxy is not optimal."""
     stats = NextTokenStatistics.from_counts(COUNTER_EXAMPLE)
     prediction = predict(stats)
-    save(pattern_triple(prediction, stats=stats), "proxy-counter-example")
+    keep(pattern_triple(prediction, stats=stats), "proxy-counter-example")
     excess = prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1
     yield (
         "proxy not optimal in some patterns",
@@ -158,7 +175,7 @@ def stories() -> Iterator[Number]:
     """Paper 2 and talk, simplified stories: supports, proxy and L^mm."""
     stats = count_stories(find_study("ufm-simplified-stories").recipe(), SilentProgress())
     prediction = predict(stats)
-    save(pattern_triple(prediction, stats=stats), "pattern-triple")
+    keep(pattern_triple(prediction, stats=stats), "pattern-triple")
     excess = prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1
     yield (
         "simplified stories: norm of S~ above that of L^mm",
@@ -250,12 +267,12 @@ def networks() -> Iterator[Number]:
     network = train_and_compare(stats, prediction, recipe, probes={"snapshots": kept}, progress=progress)
     ufm = train_ufm_and_compare(stats, prediction, recipe, progress)
     runs = {"transformer": network.run, "UFM": ufm.run}
-    save(support_heatmaps(prediction, runs, stats), "support-heatmaps")
-    save(feature_training(runs), "feature-training")
-    save(evolution(kept.taken, prediction, stats=stats), "evolution")
-    save(labelled_contexts(prediction, natural, run=network.run), "labelled-contexts", FOR_NAMES)
-    save(labelled_tokens(prediction, natural, run=network.run, most=30), "labelled-tokens", FOR_NAMES)
-    save(context_token_angles(prediction, Factors.of(network.run)), "context-token-angles", FOR_NAMES)
+    keep(support_heatmaps(prediction, runs, stats), "support-heatmaps")
+    keep(feature_training(runs), "feature-training")
+    keep(evolution(kept.taken, prediction, stats=stats), "evolution")
+    keep(labelled_contexts(prediction, natural, run=network.run), "labelled-contexts")
+    keep(labelled_tokens(prediction, natural, run=network.run, most=30), "labelled-tokens")
+    keep(context_token_angles(prediction, Factors.of(network.run)), "context-token-angles")
     reported = {
         "transformer": "1.6159 after 10,000 steps, 1.6156 after 50,000; entropy 1.6156",
         "UFM": "falls to H; no values in the text",
@@ -294,19 +311,16 @@ def networks() -> Iterator[Number]:
 
 
 def natural_stories() -> Iterator[Number]:
-    """Paper 2, natural TinyStories: from kept rows, or else the small recipe on built-in stories."""
+    """Paper 2, natural TinyStories, from the kept rows of its study."""
     study = find_study("papers-tinystories")
     assert isinstance(study, AbstractMeasuredStudy)
-    folder = ROOT / "results" / "papers_tinystories"
-    known = any(folder.glob("*.jsonl"))
-    findings = study.from_kept(folder) if known else study.run(study.recipe("small"), SilentProgress())
+    findings = study.from_kept(ROOT / "results" / "papers_tinystories")
     for figure in findings.figures:
         save(figure, f"natural-stories-{figure.name}")
     rows = {row[0]: row for row in zip(*findings.tables["hypotheses"].values(), strict=True)}
     blocks = next(row for statement, row in rows.items() if "as in the papers' heat-map" in statement)
-    text = "natural stories" if known else "built-in stories in place of natural ones"
     yield (
-        f"{text}: blocks of the heat-map",
+        "natural stories: blocks of the heat-map",
         "blocks are visible; no values in the text",
         str(blocks[3]),
         str(blocks[2]),
@@ -324,9 +338,9 @@ PARTS: dict[str, Callable[[], Iterator[Number]]] = {
         path,
         stories,
         networks,
-        natural_stories,
     )
 }
+"""Parts that are measured, each with what it keeps."""
 
 
 def write_table(numbers: list[Number]) -> None:
@@ -339,16 +353,36 @@ def write_table(numbers: list[Number]) -> None:
     PAGE.write_text(changed, encoding="utf-8")
 
 
-def main(names: list[str]) -> None:
-    """Make the named parts; the table is written when all of them are made."""
-    numbers: list[Number] = []
+def measure(names: list[str]) -> None:
+    """Train the small recipes of the named parts, or of all, and add their rows."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    rows = Rows(KEPT / "rows.jsonl")
+    rows.add(kind=SETTING, command=["results/figures_of_the_papers.py", "--measure", *names], **machine())
     for name in names or PARTS:
         began = time.monotonic()
-        numbers += PARTS[name]()
+        rows.add(kind="part", part=name, numbers=list(PARTS[name]()))
         sys.stderr.write(f"{name}: {time.monotonic() - began:.1f} s\n")
-    if not names:
-        write_table(numbers)
+
+
+def kept_numbers() -> list[Number]:
+    """The numbers of every part, as it was last measured."""
+    last = {row["part"]: row["numbers"] for row in Rows(KEPT / "rows.jsonl").where(kind="part")}
+    return [tuple(number) for part in PARTS for number in last[part]]
+
+
+def kept_figures() -> dict[str, Figure]:
+    """Every figure that was kept, by the name of its picture."""
+    return {page.stem: load_data(page) for page in sorted(KEPT.glob("*/*.json"))}
+
+
+def main() -> None:
+    """Draw every picture, and fill the table."""
+    for name, figure in kept_figures().items():
+        save(figure, name)
+    write_table([*kept_numbers(), *natural_stories()])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["--measure"]:
+        measure(sys.argv[2:])
+    main()

@@ -13,12 +13,12 @@ import re
 import sys
 from pathlib import Path
 
-from tokengeom_studies.base import Findings, Table, find_study
+from tokengeom_studies.base import Findings, Table, find_study, study_names
 from tokengeom_studies.common.measured import AbstractMeasuredStudy
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "results"
-INDEX, INDEX_STUDY = ROOT / "docs" / "index.md", "at-the-loss-reached"
+INDEX, INDEX_STUDY = ROOT / "docs" / "index.md", "explained-share"
 CHECKSUMS = ROOT / "results" / "CHECKSUMS"
 PLACE = re.compile(r"<!-- table ([^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -26,7 +26,8 @@ PLACE = re.compile(r"<!-- table ([^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
 def kept_studies() -> dict[str, Path]:
     """Names of the studies with kept rows -> their folders."""
     folders = sorted(path.parent for path in (ROOT / "results").glob("*/*.jsonl"))
-    return {folder.name.replace("_", "-"): folder for folder in dict.fromkeys(folders)}
+    named = {folder.name.replace("_", "-"): folder for folder in folders}
+    return {name: folder for name, folder in named.items() if name in study_names()}
 
 
 def kept_findings(name: str) -> Findings:

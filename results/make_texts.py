@@ -30,6 +30,7 @@ from tokengeom_studies.unknown_supports import load_windows
 END = "<|endoftext|>"
 SIZES = ((104, 382), (1_000, 4_000), (2_000, 10_000))
 PARTS = ((104, 382), (400, 1_500))
+STATISTICS = ((104, 400), (200, 1_000), (200, 2_500), (200, 6_000))
 
 
 def write_counts(text: str, folder: Path) -> None:
@@ -89,6 +90,20 @@ def write_other_kinds(novel: str, folder: Path) -> None:
     save_text(count(code, context=4, tokenizer="bpe:256"), folder / "code_256.npz")
 
 
+def write_statistics(text: str, novel: str, folder: Path) -> None:
+    """Saved statistics for studies on one CPU: the most frequent contexts of stories, a novel and code, by words."""
+    modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    code = [module.read_text(encoding="utf-8") for module in modules]
+    wholes = {
+        "tinystories": count(text, context=3, tokenizer="word"),
+        "moby": count(novel, context=2, tokenizer="word"),
+        "code": count(code, context=3, tokenizer="code"),
+    }
+    for name, whole in wholes.items():
+        for V, m in STATISTICS:
+            whole.limited(top_contexts=m, vocabulary=V).save(folder / f"{name}_{m}")
+
+
 def main() -> None:
     """Write everything, in about three minutes on two CPU cores; most of it is a prediction of 1,000 x 4,000."""
     if len(sys.argv) not in (3, 4):
@@ -99,6 +114,7 @@ def main() -> None:
         write(text, folder)
         sys.stdout.write(f"{write.__name__}: done\n")
     write_other_kinds(novel, folder)
+    write_statistics(text, novel, folder)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def main(text: str = "stories", dim: str = "128", device: str = "cpu") -> None:
         say([f"{NAMES[one]}, {NAMES[other]}", *map(pair, known)])
     trainings = {name: TRAININGS[name] for name in TRAINED}
     measure_trainings(comparer, trainings, range(SEEDS), rows, SilentProgress(), seconds=300.0)
-    say(["training", "loss gap", "seeds", *NAMES.values(), "another seed"])
+    say(["training", "loss gap", "seeds", *NAMES.values(), "reproducible"])
     for cell in cells(rows.rows):
         means = [{item: float(np.mean(cell.agreement(norm, item))) for item in ITEMS} for norm in NAMES]
         ceiling = {item: cell.ceiling(item) for item in ITEMS}

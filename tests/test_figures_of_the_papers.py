@@ -1,4 +1,4 @@
-"""Figures that only the page on the papers has: overlaps of supports, and angles between contexts and tokens."""
+"""The page on the papers is made from what is kept; and figures that only it has: overlaps of supports, and angles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from pictures import SAME_PICTURE, changed_share
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.figures.base import HeatmapPanel, ScatterPanel
@@ -30,6 +31,24 @@ def papers_script() -> ModuleType:
 
 
 PAPERS = papers_script()
+
+
+FEW = ["feature-training", "path", "synthetic-training"]
+KEPT = {page.stem: page for page in sorted(PAPERS.KEPT.glob("*/*.json"))}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in FEW else [pytest.mark.slow]) for name in KEPT])
+def test_a_picture_is_drawn_from_what_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = PAPERS.PICTURES / f"{name}.png"
+    monkeypatch.setattr(PAPERS, "PICTURES", tmp_path)
+    PAPERS.save(PAPERS.load_data(KEPT[name]), name)
+    assert changed_share(tmp_path / kept.name, kept) <= SAME_PICTURE
+
+
+def test_the_page_has_every_picture_and_the_numbers_that_are_kept() -> None:
+    page = PAPERS.PAGE.read_text(encoding="utf-8")
+    assert all(f"(figures/{name}.png)" in page for name in KEPT)
+    assert all(f"| {' | '.join(number)} |" in page for number in PAPERS.kept_numbers())
 
 
 @pytest.fixture(scope="module")

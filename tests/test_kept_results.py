@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from pictures import SAME_PICTURE, changed_share
+from tokengeom.extending import save_static
 from tokengeom_studies.common.measured import SETTING, chosen, read_rows
 
 ROOT = Path(__file__).parents[1]
@@ -56,10 +58,16 @@ def test_the_tables_of_a_page_are_those_of_its_rows(name: str) -> None:
     places = re.findall(r"<!-- table ([^>]+?) -->", page)
     assert "hypotheses" in places
     assert page.count("<!-- end -->") == len(places)
-    for figure in findings.figures:
+
+
+@pytest.mark.parametrize("most", [1, pytest.param(9, marks=pytest.mark.slow)])
+def test_the_pictures_of_a_page_are_those_of_its_rows(name: str, most: int, tmp_path: Path) -> None:
+    page = (ROOT / "docs/results" / f"{name.replace('-', '_')}.md").read_text(encoding="utf-8")
+    for figure in kept_findings(name).figures[:most]:
         picture = f"{name.replace('-', '_')}-{figure.name}.png"
         assert picture in page
-        assert (ROOT / "docs/results" / picture).is_file()
+        save_static(figure, tmp_path / picture)
+        assert changed_share(tmp_path / picture, ROOT / "docs/results" / picture) <= SAME_PICTURE
 
 
 def test_a_table_that_was_changed_is_written_again() -> None:

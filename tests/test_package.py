@@ -10,14 +10,20 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import minimal_install
 import tokengeom
+import tokengeom_studies
 
 ROOT = Path(__file__).parents[1]
-MODULES = [module.name for module in pkgutil.walk_packages(tokengeom.__path__, "tokengeom.")]
+MODULES = [
+    module.name
+    for package in (tokengeom, tokengeom_studies)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+]
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -38,6 +44,28 @@ def test_importing_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_imports(name: str) -> None:
     assert importlib.import_module(name).__doc__
+
+
+def without_docstrings(kind: type) -> list[str]:
+    """Public methods and properties of a class where neither it nor a base says what they do."""
+    fields = vars(kind).get("__annotations__", {})
+    defined = [
+        name
+        for name, value in vars(kind).items()
+        if isinstance(value, FunctionType | property | classmethod | staticmethod) and name not in fields
+    ]
+    return [
+        f"{kind.__name__}.{name}"
+        for name in defined
+        if not name.startswith("_") and not any(vars(base)[name].__doc__ for base in kind.__mro__ if name in vars(base))
+    ]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_methods_have_docstrings_or_those_that_they_override(name: str) -> None:
+    members = vars(importlib.import_module(name)).values()
+    classes = [kind for kind in members if isinstance(kind, type) and kind.__module__ == name]
+    assert [method for kind in classes if kind.__name__[0] != "_" for method in without_docstrings(kind)] == []
 
 
 def test_the_wheel_is_typed_and_whole(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def permutations() -> int:
         f"each with its {comparison.NEIGHBOURS} nearest neighbours",
         f"*agree* if at least {verdict.AGREES:.0%} is explained",
         f"agree *in part* if at least {verdict.IN_PART:.0%} is",
-        f"if trainings agree less than {verdict.LEAST_REPRODUCIBLE:g} or",
+        f"if trainings agree less than {agreement.LEAST_REPRODUCIBLE:g} or",
         f"below {verdict.SURELY:.0%} for a share of {verdict.AGREES:.0%} or more",
         f"from below {verdict.IN_PART / 2:.0%} to above {verdict.AGREES:.0%})",
         f"fewer than {FEWEST_GROUPS} support groups or tokens. With one training",

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from tokengeom.corpus.documents import AbstractTextSource as AbstractTextSource
     from tokengeom.corpus.locate import open_corpus as open_corpus
     from tokengeom.corpus.tokenizers import WordTokenizer as WordTokenizer
-    from tokengeom.statistics.supports import estimate_completeness as estimate_completeness
+    from tokengeom.statistics.completeness import estimate_completeness as estimate_completeness
 
     # Trainings: replicates in a batch, engines that their caller advances, what is measured meanwhile, optimizers.
     from tokengeom.training.train import build_network as build_network, train_many as train_many

@@ -72,9 +72,26 @@ def test_runs_that_were_read_at_another_loss_fail_the_check() -> None:
 def test_agreement_is_corrected_for_seeds_and_for_the_noise_of_one_training_of_features() -> None:
     rows = [row(seed, model, gamma2=0.72, another=0.81) for model in ("ufm", "mlp") for seed in range(5)]
     for one in rows:
-        one["rivals"]["UFM"] = dict.fromkeys(("contexts", "tokens"), 0.729)
-    table = AtTheLossReached().judge(AtTheLossReached().recipe(), [PREDICTION, *rows]).tables["corrected"]
-    assert [float(x) for x in table["gamma_2"][0].split(" / ")] == pytest.approx([0.8, 0.8], abs=0.01)
-    # 0.729 / sqrt(0.81 * 0.81)
-    assert [float(x) for x in table["unconstrained features"][0].split(" / ")] == pytest.approx([0.9, 0.9], abs=0.01)
-    assert table["gamma_2 ahead of unconstrained features, contexts"] == ["0 of 1"]
+        one["rivals"]["UFM"] = dict.fromkeys(("contexts", "tokens"), 0.81 if one["model"] == "ufm" else 0.68)
+    tables = AtTheLossReached().judge(AtTheLossReached().recipe(), [PREDICTION, *rows]).tables
+
+    def of(name: str) -> list[float]:
+        return [float(x) for x in tables["corrected"][name][0].split(" / ")]
+
+    assert of("gamma_2") == pytest.approx([0.8, 0.8], abs=0.01)
+    # 0.68 / sqrt(0.81); and with the reliability 0.81^2 / 0.81 of the features.
+    assert of("unconstrained features") == pytest.approx([0.756, 0.756], abs=0.01)
+    assert of("unconstrained features, noise-free") == pytest.approx([0.84, 0.84], abs=0.01)
+    assert tables["corrected"]["gamma_2 ahead of unconstrained features"] == ["1 of 1"]
+    assert tables["corrected"]["gamma_2 ahead of unconstrained features, noise-free"] == ["0 of 1"]
+    # One text has no interval over texts.
+    assert float(tables["explained"]["contexts: explained"][0]) == pytest.approx(0.64, abs=0.02)
+
+
+def test_a_free_parameter_on_the_edge_of_its_grid_is_counted() -> None:
+    rows = [row(seed, "mlp") for seed in range(3)]
+    for one, k in zip(rows, (0.1, 0.1, 1), strict=True):
+        one["rivals"]["PMI"] = {"contexts": 0.1, "tokens": 0.1, "chosen": f"k={k:g}, power 1"}
+    edges = AtTheLossReached().judge(AtTheLossReached().recipe(), [PREDICTION, *rows]).tables["edges"]
+    assert edges["runs"] == [0, 3]
+    assert edges["at the lower end"] == [0, 2]

@@ -41,7 +41,10 @@ def test_rows_have_every_seed_loss_and_comparison(comparer: Comparer) -> None:
     cell = found[1]
     # Pairs of three seeds: 0, 1 and 2 earlier ones.
     assert [len(row["with_earlier_seeds"]) for row in cell.runs] == [0, 1, 2]
-    assert 0.3 < cell.ceiling("contexts") <= 1.0
+    assert list(cell.between_seeds("contexts")) == [(0, 1), (0, 2), (1, 2)]
+    assert 0.3 < cell.reproducible("contexts") <= 1.0
+    expected = cell.agreed("nuclear", "tokens") / np.sqrt(cell.reproducible("tokens"))
+    assert cell.corrected("nuclear", "tokens").mean == pytest.approx(expected)
     assert 0.0 < cell.mean("efficiency") <= 1.01
     assert cell.best_rival("contexts") != "UFM"
     before = len(rows.rows)

@@ -10,6 +10,7 @@ import pytest
 from tokengeom.ask.item_search import find_item, fold, quoted, shown
 from tokengeom.ask.named_vectors import Items
 from tokengeom.core.errors import InputError
+from tokengeom.figures.prepare import legible
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 
@@ -121,6 +122,10 @@ def test_folding_and_printing() -> None:
     assert fold("\uff33\uff54\uff52\uff41ße  \u200fÀ") == "strasse a"
     assert fold("שָׁלוֹם") == SHALOM
     assert [shown(name) for name in ("a", " a", "", "a\u0301", "\x1b")] == ["a", "' a'", "''", "a\u0301", "'\\x1b'"]
+    persian, hidden = "\u0645\u06cc\u200c\u0634\u0648\u062f", "pass\u200cword"
+    assert (shown(persian), quoted(persian), legible(persian)) == (persian, f"“{persian}”", persian)
+    assert (shown(hidden), legible(hidden)) == (repr(hidden), "pass\\u200cword")
+    assert shown(f"{persian}\u200c") == repr(f"{persian}\u200c")
     assert quoted(" a") == "“ a”"
     assert quoted("\n") == "“\\n”"
     assert quoted("a" * 50 + "b" * 50) == f"“{'a' * 28} … {'b' * 28}”"

@@ -159,7 +159,7 @@ def test_a_run_on_another_text_is_refused(tmp_path: Path) -> None:
         ([], "Compare needs PREDICTION and RUN"),
         (["prediction"], "Compare needs PREDICTION and RUN"),
         (["prediction", "run", "--arrays", "a.safetensors"], "Compare needs PREDICTION and RUN"),
-        (["prediction", "run", "--text", "a.txt"], "need --model"),
+        (["prediction", "run", "--text", "a.txt"], "needs --model"),
         (["prediction", "run", "--ties", "self"], "--ties needs --model"),
         (["--model", "m", "--text", "a.txt", "--tied-contexts", "9"], "needs ties"),
         (["--model", "m"], "needs --text"),

@@ -36,6 +36,13 @@ def test_contexts_are_placed(folder: Path) -> None:
     assert "nothing is predicted for it" in shown
 
 
+def test_a_context_with_an_unknown_token_was_never_in_the_text_even_where_others_were_cut_away(tmp_path: Path) -> None:
+    stats = tg.count(["a b c a b d a c b d c a d b a c"], context=2, tokenizer="word").limited(top_contexts=3)
+    placed = tg.predict(stats, loss_gap=0.3, ties="positions+self").place(["z b", "d d"])
+    assert placed.seen == ("never", "cut or never")
+    assert placed.sentence(0) == "“z b” is not in the text."
+
+
 def test_place_says_what_it_needs(folder: Path) -> None:
     tg.predict(folder / "stats").save(folder / "plain")
     refused = run_here("place", folder / "plain", "d b")

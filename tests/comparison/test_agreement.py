@@ -49,6 +49,14 @@ def test_the_floor_is_the_hardest_of_those_that_are_known() -> None:
     assert np.isnan(Agreement(0.9).floor)
 
 
+def test_no_share_is_stated_where_trainings_hardly_agree() -> None:
+    hardly = Agreement(0.11, reproducible=0.016, reproducible_low=-0.1, corrected=0.96, corrected_low=-5.0)
+    assert hardly.is_hardly_reproducible
+    assert hardly.explained_text() == ""
+    assert "explains" not in str(hardly)
+    assert "explains 92%" in str(replace(hardly, reproducible=0.5, reproducible_low=0.4, corrected_low=NAN))
+
+
 def test_what_is_attainable_and_explained_follows_from_what_is_reproducible() -> None:
     one = Agreement(0.6, reproducible=0.64, mean=0.72, corrected=0.9, corrected_low=-0.2, corrected_high=1.1)
     assert one.attainable == pytest.approx(0.8)

@@ -161,3 +161,17 @@ def test_the_data_frame_has_one_row_per_explanation_and_items(table: Rivals) -> 
     assert frame.loc[("tokens", "S~"), "similarity_low"] == pytest.approx(row.similarity.low, nan_ok=True)
     assert frame.loc[("tokens", "S~"), "uses"] == "supports"
     assert {"reproducible", "attainable", "corrected", "explained", "reliability"} <= {*frame.columns}
+
+
+def test_the_largest_agreement_is_said_to_be_without_noise_where_another_is_larger_as_it_stands(table: Rivals) -> None:
+    first, second, *_ = table.of("tokens")
+    chance = {"low": -0.2, "high": 0.3, "null": 0.2, "gaussian": np.nan, "untrained": np.nan}
+    noisy = replace(first.agreement, value=0.05, mean=np.nan, reliability=0.0625, **chance)
+    plain = replace(second.agreement, value=0.1, mean=np.nan, reliability=1.0, **chance)
+
+    def said(a: float, b: float) -> str:
+        rows = (replace(first, agreement=replace(noisy, value=a)), replace(second, agreement=replace(plain, value=b)))
+        return replace(table, rows=rows).verdicts[0]
+
+    assert "has the largest agreement without its own noise (0.2), 0.05 [-0.2, 0.3]" in said(0.05, 0.1)
+    assert "has the largest agreement, 0.05 [-0.2, 0.3]" in said(0.05, 0.04)

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from tokengeom.comparison.agreement import Agreement, ItemKind
+from tokengeom.comparison.agreement import LEAST_REPRODUCIBLE, Agreement, ItemKind
 from tokengeom.comparison.explained import Lead, RivalRow
 from tokengeom.comparison.verdict import (
     AGREES,
     IN_PART,
-    LEAST_REPRODUCIBLE,
     Evidence,
     Level,
     better_explanation,

@@ -6,24 +6,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tokengeom as tg
-from pipeline_cases import plain_page, write_text
+from pipeline_cases import QUICK, plain_page, write_text
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.page.cache import ResultsFolder, require_place
 from tokengeom.results.folders import only_writer
-
-QUICK: dict[str, Any] = {
-    "context": 2,
-    "top_contexts": 30,
-    "vocabulary": 20,
-    "steps": 30,
-    "dim": 8,
-    "transformer": False,
-}
 
 
 @pytest.fixture(autouse=True)

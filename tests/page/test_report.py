@@ -84,7 +84,7 @@ def test_a_comparison_in_memory_has_a_page_without_results(text: Path, tmp_path:
     with pytest.raises(InputError, match=r"comparison\.save"):
         made.save(tmp_path / "saved")
     with pytest.raises(InputError, match="in the same session"):
-        report(tg.compare(prediction, (run.W, run.H), permutations=0), tmp_path / "page.html")
+        report(tg.compare(prediction, (run.W, run.H), permutations=0, at_loss=False), tmp_path / "page.html")
 
 
 def test_report_is_a_function_before_and_after_its_modules_are_imported() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.core.progress import AbstractStage
 from tokengeom.core.resources import Estimate
-from tokengeom.page import executor, stages, training_ahead
+from tokengeom.page import executor, stages
 from tokengeom.page.executor import MEASURING, PATH_SOLVES, estimate_stages, measure_comparison, measure_rivals
 from tokengeom.page.report import estimate
 from tokengeom.theory.solving_time import Speed
@@ -79,7 +78,7 @@ def test_the_estimate_is_the_sum_of_predictions_trainings_and_expected_durations
 
     for module in (stages, executor):
         monkeypatch.setattr(module, "estimate_prediction", one("predict", 100.0))
-    monkeypatch.setattr(training_ahead, "estimate_training", one("train", 1000.0))
+    monkeypatch.setattr(stages, "estimate_training", one("train", 1000.0))
     found = estimate("report", write_text(tmp_path / "stories.txt"), **QUICK)
     judging = Estimate.total("", [part for part in found.parts if part.what.startswith(("Comparing", "Rival"))])
     # The limit, the path of as many solves, two trainings and two norms at a loss.
@@ -101,23 +100,6 @@ def test_time_of_comparing_grows_with_pairs_of_items_that_are_compared(monkeypat
     assert rivals.longest - rivals.shortest == pytest.approx(0.75 * trained)
     monkeypatch.setattr(executor, "MOST_ITEMS", 1)
     assert measure_comparison(10.0, stats).seconds == pytest.approx(10 * 2 * 1e-2)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_rivals_leave_half_of_the_threads_to_a_second_process(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
-    halved: list[bool] = []
-
-    def half(is_network: bool) -> AbstractContextManager[None]:
-        halved.append(is_network)
-        return nullcontext()
-
-    given: Any = SimpleNamespace(plan=SimpleNamespace(shares_cores=shared), statistics=None)
-    monkeypatch.setattr(stages, "half_of_the_threads", half)
-    monkeypatch.setattr(stages, "_judged", lambda model, executor: (["run"], [], {}))
-    monkeypatch.setattr(stages, "_predicted", lambda executor: None)
-    monkeypatch.setattr(stages, "rivals", lambda *given, **settings: None)
-    stages._rivals("ufm", given)
-    assert len(halved) == int(shared)
 
 
 def test_a_report_that_does_not_fit_is_refused_before_anything_is_solved(

@@ -109,7 +109,7 @@ def test_the_predictions_at_the_loss_are_described_with_their_proofs() -> None:
 
 def test_the_second_training_is_among_the_runs() -> None:
     rows = training(Page(story_contents())).view["runs"]
-    assert [row["name"] for row in rows] == [RUN, f"{RUN}, training 2"]
+    assert [row["model"] for row in rows] == [RUN, f"{RUN}, training 2"]
 
 
 def test_the_head_of_the_page_says_what_share_of_the_windows_the_cuts_kept() -> None:
@@ -145,6 +145,9 @@ def test_markup_that_takes_part_in_many_windows_is_named_in_the_summary() -> Non
     assert "--tokenizer" not in whole
     assert said(tagged, tokenizer="code") == []
     assert said("a b c d e f. " * 400 + "x <b> y") == []
+    (replaced,) = said("a <unk> b c d e f " * 400, tokenizer="whitespace")
+    assert "stands for rare words or belongs to markup (most often “<unk>”)" in replaced
+    assert "remove it" not in replaced
 
 
 def test_settings_of_a_run_are_shown_once() -> None:

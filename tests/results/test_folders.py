@@ -19,6 +19,7 @@ from tokengeom.results.folders import (
     atomic_folder,
     check_target,
     exchange,
+    only_writer,
     remove_result,
     replace_file,
     require_ours,
@@ -331,3 +332,11 @@ def test_a_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"Cannot make the folder .*file/x: .*file is a file\. Choose another"):
         save(tmp_path / "file/x/r", "new")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("target", [".", "", "/"])
+def test_the_current_folder_the_root_and_an_empty_path_are_not_places_of_a_result(target: str) -> None:
+    with pytest.raises(InputError, match="needs a folder of its own"), only_writer(Path(target)):
+        raise AssertionError("no lock is held")
+    with pytest.raises(InputError, match="needs a folder of its own"), atomic_folder(Path(target), "kind"):
+        raise AssertionError("no folder is made")

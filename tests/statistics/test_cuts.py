@@ -24,7 +24,7 @@ from tokengeom.statistics.cuts import (
     SupportByMass,
     support_policy,
 )
-from tokengeom.statistics.next_token import OTHER
+from tokengeom.statistics.restricted import OTHER
 from tokengeom.verification.sources import lead_to
 
 CUTS = st.one_of(

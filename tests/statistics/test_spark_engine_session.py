@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgr
 from tokengeom.statistics import spark_engine
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine
-from tokengeom.statistics.spark_engine import _check_answers, _reason, executors, mebibytes
+from tokengeom.statistics.spark_engine import _own_address, _reason, executors, mebibytes
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 from waiting import PATIENCE
 
@@ -153,9 +152,9 @@ def test_storage_that_workers_do_not_share_is_refused(
         count(OWN_FOLDER / "shards", column="tokens", engine="spark")
 
 
-def _count_in_a_new_process(*arguments: str, before: str = "pass", **environment: str) -> Done:
+def _count_in_a_new_process(*arguments: str, **environment: str) -> Done:
     """What a terminal shows, all output of Java included; the process must end by itself."""
-    program = f"from tokengeom.statistics import spark_engine; {before}; from tokengeom.cli import main; main()"
+    program = "from tokengeom.cli import main; main()"
     command = [sys.executable, "-c", program, "count", "--engine", "spark", *arguments]
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=os.environ | environment)
     return Done(run.returncode, run.stdout, run.stderr)
@@ -165,20 +164,6 @@ def _wait(seconds: float) -> dict[str, str]:
     """Environment in which Spark waits this long for an executor."""
     setting = f"spark.scheduler.maxRegisteredResourcesWaitingTime={seconds}s"
     return {"PYSPARK_SUBMIT_ARGS": f"--conf {setting} pyspark-shell"}
-
-
-def test_a_port_that_accepts_and_never_answers_is_refused_in_one_paragraph() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
-        done = _count_in_a_new_process("--master", master, before="spark_engine.ANSWER_SECONDS = 1.0")
-    assert_one_paragraph(done)
-    assert f"No Spark master answers at '{master}': there was no answer within 1 seconds." in done.err
-
-
-def test_the_port_of_a_web_page_is_refused(cluster: SparkCluster) -> None:
-    with pytest.raises(ResourceError, match=r"the port of a web page; the master's own port is usually 7077"):
-        _check_answers(f"spark://127.0.0.1:{cluster.page_port}")
-    assert _check_answers(cluster.address) == "127.0.0.1"
 
 
 @pytest.mark.slow
@@ -219,12 +204,12 @@ def test_a_cluster_that_is_not_configured_is_refused_in_one_paragraph(monkeypatc
 
 def test_a_host_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ResourceError, match=r"No Spark master answers at 'spark://nowhere.invalid:7077': "):
-        _check_answers("spark://nowhere.invalid:7077")
+        _own_address("spark://nowhere.invalid:7077")
 
 
 def test_one_of_several_masters_that_answers_is_enough(cluster: SparkCluster) -> None:
-    assert _check_answers(f"{cluster.address},127.0.0.1:1") == "127.0.0.1"
-    assert _check_answers(cluster.address.replace("//", "//127.0.0.1:1,")) == "127.0.0.1"
+    assert _own_address(f"{cluster.address},127.0.0.1:1") == "127.0.0.1"
+    assert _own_address(cluster.address.replace("//", "//127.0.0.1:1,")) == "127.0.0.1"
 
 
 @pytest.mark.parametrize(("memory", "expected"), [("2GB", 1907), ("1.5GiB", 1536), ("500 mb", 476), ("1tb", 953_674)])

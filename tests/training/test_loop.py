@@ -12,8 +12,8 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.training.loop import State, built_in, measure
 from tokengeom.training.objective import SoftLabels
-from tokengeom.training.run import record_steps
 from tokengeom.training.train import train
+from tokengeom.training.trajectory import record_steps
 from training_problems import random_statistics
 
 

@@ -20,9 +20,9 @@ from tokengeom.models.network import NETWORK_CODE, _bytes_per_context, network_b
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.loop import AbstractEngine, Loop, Pace, TrainingHooks
 from tokengeom.training.objective import SoftLabels
-from tokengeom.training.run import record_steps
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import build_network, train
+from tokengeom.training.trajectory import record_steps
 
 SETTINGS = TrainingSettings(model="ufm", dim=4, steps=10_000)
 

@@ -19,9 +19,10 @@ from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import HasFactors
 from tokengeom.results.registry import load
 from tokengeom.training.loop import TrainingHooks
-from tokengeom.training.run import Run, Trajectory, load_runs, record_steps
+from tokengeom.training.run import Run, load_runs
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import train, train_many
+from tokengeom.training.trajectory import Trajectory, record_steps
 from tokengeom.verification.verify import verify
 from training_problems import random_statistics
 

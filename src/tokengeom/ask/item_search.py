@@ -36,6 +36,8 @@ LONGEST_SHOWN = 60
 """Characters of a name in a sentence."""
 CLOSE = 0.6
 """Similarity (difflib) from which on a name counts as close."""
+JOINER = re.compile("(?<=[^\x00-\x7f\u200c\u200d])[\u200c\u200d](?=[^\x00-\x7f\u200c\u200d])")
+"""A joiner or non-joiner inside a word that is not in Latin letters: Persian and Hindi are spelled with them."""
 _ESCAPE = re.compile(r"\\(?:([nrt\\])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
 _NUMBERED = re.compile(r"(.*)\\#([1-9][0-9]{0,5})", re.DOTALL)
@@ -80,14 +82,19 @@ def find_item(stats: NextTokenStatistics, text: str, items: Items | None = None)
     return _completed(stats, text, kinds)
 
 
+def is_seen(name: str) -> bool:
+    """Whether every character of a name is seen, or is part of the spelling of a word, as joiners are in Persian."""
+    return JOINER.sub("", name).isprintable()
+
+
 def shown(name: str) -> str:
     """A name as it is printed: as it is, or as a Python string where its ends or characters would not be seen."""
-    return name if name and name.strip() == name and name.isprintable() else repr(name)
+    return name if name and name.strip() == name and is_seen(name) else repr(name)
 
 
 def quoted(name: str) -> str:
     """A name in quotation marks, for sentences: characters that would not be seen are escaped, and long names cut."""
-    return f"“{_short(name) if name.isprintable() else repr(_short(name))[1:-1]}”"
+    return f"“{_short(name) if is_seen(name) else repr(_short(name))[1:-1]}”"
 
 
 def _short(name: str) -> str:

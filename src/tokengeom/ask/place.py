@@ -224,6 +224,8 @@ def _known_tokens(text: str, stats: NextTokenStatistics) -> list[int]:
 
 
 def _seen(context: Int, stats: NextTokenStatistics) -> str:
+    if UNKNOWN in context:
+        return NEVER
     if stats.contexts is not None and bool((stats.contexts == context).all(axis=1).any()):
         return COUNTED
     cut = bool(stats.effects) and stats.effects[0].before.m > stats.m

@@ -199,8 +199,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel="Output")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.", rich_help_panel="Output")]
 EstimateOnly = Annotated[
-    bool,
-    typer.Option("--estimate", help="Print the expected time and memory, and stop.", rich_help_panel="Output"),
+    bool, typer.Option("--estimate", help="Print the expected time and memory, and stop.", rich_help_panel="Output")
 ]
 _NOT_ECHOED = {"json", "quiet", "estimate"}
 _SHARED_MODULES = {"app", "options", "output"}

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokengeom.cli.app import app, guarded
-from tokengeom.cli.options import MODEL, ModelText, Runs, corpus_of, keywords
-from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
+from tokengeom.cli.options import MODEL, ModelText, Out, Runs, corpus_of, keywords, optional, require_one_source
+from tokengeom.cli.output import make_and_print, require_figure_path, save_figure
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.core.errors import InputError
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import SeveralModelsSettings, TiesSettings
 
 if TYPE_CHECKING:
     from tokengeom.comparison.checkpoints import CheckpointCurve
-    from tokengeom.comparison.comparison import Comparison
 
 
 @app.command("compare")
@@ -32,29 +31,21 @@ def compare_command(
     *,
     arrays: Annotated[
         Path | None,
-        typer.Option(
-            help="Instead of RUN: W (V x d) and H (d x m) in one .safetensors file, or a folder with W.npy and H.npy.",
-            show_default=False,
-        ),
+        optional("Instead of RUN: W (V x d) and H (d x m) in one .safetensors file, or a folder with W.npy and H.npy."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the comparison in.")] = None,
+    out: Out = None,
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated, for "
+        optional(
+            "Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated, for "
             "checkpoints of one training or for separate trainings.",
-            rich_help_panel=MODEL,
-            show_default=False,
+            panel=MODEL,
         ),
     ] = None,
     text: ModelText = None,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            help="Figure to write (.html, .png, .svg, .pdf): heat-maps of one model, a curve over several.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
+        optional("Figure (.html, .png, .svg, .pdf): heat-maps of one model, a curve over several.", panel=MODEL),
     ] = None,
     trained: SeveralModelsSettings,
     tying: TiesSettings,
@@ -72,63 +63,45 @@ def compare_command(
     * `tokengeom compare --model seed-0 --model seed-1 --separate-trainings --text stories.txt`
     * `tokengeom compare --model stories260K --text stories.txt --context 6 --ties positions+pairs`
     """
-    began = time.monotonic()
-    if not model:
-        if text or figure is not None:
-            raise InputError("--text and --figure need --model PATH: name the model's folder, or leave them out.")
-        if tying.ties is not None:
-            raise InputError(
-                "--ties needs --model PATH. For a run, make the prediction with ties first: tokengeom predict STATS "
-                "--loss-gap GAP --ties positions+pairs --out TIED, then tokengeom compare TIED RUN."
-            )
-        comparison = _compare_run(prediction, run or [], arrays, out, settings)
-        print_summary(comparison, began=began, out=out)
-        return
-    if prediction is not None or run or arrays is not None:
-        raise InputError("--model makes its own prediction from --text: leave out PREDICTION, RUN and --arrays.")
-    if not text:
-        raise InputError("--model needs --text FILE, which the contexts and the prediction come from.")
-    require_figure_path(figure)
     from tokengeom.comparison.checkpoints import CheckpointCurve
-    from tokengeom.page.compare_models import compare_models
-
-    if out is not None:
-        CheckpointCurve.require_target(out)
-    with progress_shown() as progress:
-        curve = compare_models(model, corpus_of(text), progress=progress, **keywords(trained, tying, reading, settings))
-        if out is not None:
-            curve.save(out)
-    drawn = {} if figure is None else {"figure": str(figure)}
-    print_summary(curve, began=began, out=out, more=drawn)
-    # The numbers are printed by now: a figure that cannot be drawn does not lose them.
-    if figure is not None:
-        _draw(curve, figure)
-
-
-def _compare_run(
-    prediction: Path | None,
-    runs: list[Path],
-    arrays: Path | None,
-    out: Path | None,
-    settings: CompareSettings,
-) -> Comparison:
     from tokengeom.comparison.compare import compare
     from tokengeom.comparison.comparison import Comparison
     from tokengeom.models.saved_arrays import load_arrays
+    from tokengeom.page.compare_models import compare_models
 
-    if prediction is None or bool(runs) == (arrays is not None):
+    require_one_source(model, text, {"PREDICTION": prediction, "RUN": run, "--arrays": arrays})
+    if model:
+        require_figure_path(figure)
+        how = keywords(trained, tying, reading, settings)
+        drawn = {} if figure is None else {"figure": str(figure)}
+        curve = make_and_print(
+            CheckpointCurve,
+            lambda progress: compare_models(model, corpus_of(text or []), progress=progress, **how),
+            out,
+            more=drawn,
+        )
+        # The numbers are printed by now: a figure that cannot be drawn does not lose them.
+        if figure is not None:
+            _draw(curve, figure)
+        return
+    if figure is not None:
+        raise InputError("--figure needs --model PATH: name the model's folder, or leave it out.")
+    if tying.ties is not None:
+        raise InputError(
+            "--ties needs --model PATH. For a run, make the prediction with ties first: tokengeom predict STATS "
+            "--loss-gap GAP --ties positions+pairs --out TIED, then tokengeom compare TIED RUN."
+        )
+    if prediction is None or bool(run) == (arrays is not None):
         raise InputError(
             "Compare needs PREDICTION and RUN, or PREDICTION and --arrays FILE, or --model PATH and --text FILE. For "
             "example: tokengeom compare prediction run"
         )
-    if out is not None:
-        Comparison.require_target(out)
-    with progress_shown() as progress:
-        measured = [*runs] if arrays is None else load_arrays(arrays)
-        comparison = compare(prediction, measured, progress=progress, **keywords(settings))
-        if out is not None:
-            comparison.save(out)
-    return comparison
+
+    def compared(progress: AbstractProgress) -> Comparison:
+        measured = list(run or []) if arrays is None else load_arrays(arrays)
+        return compare(prediction, measured, progress=progress, **keywords(settings))
+
+    make_and_print(Comparison, compared, out)
 
 
 def _draw(curve: CheckpointCurve, path: Path) -> None:

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tokengeom.cli.app import app, guarded
-from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_summary, progress_shown
+from tokengeom.cli.options import Out, Statistics, keywords, optional
+from tokengeom.cli.output import make_and_print
 from tokengeom.comparison.compare_texts import CompareTextsSettings
 
 
 @app.command("compare-texts")
 @guarded
 def compare_texts_command(
-    first: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
-    second: Annotated[Path, typer.Argument(metavar="STATS", help="The same for the other text.")],
+    first: Statistics,
+    second: Statistics,
     *,
     loss_gap: Annotated[
         float | None,
-        typer.Option(
-            help="Loss above the entropy floor, in nats, at which both are predicted; 0 for the limit of training. By "
-            "default 0.2, or half the gap of a uniform guess where that is less.",
-            show_default=False,
+        optional(
+            "Loss above the entropy floor, in nats, at which both are predicted; 0 for the limit of training. By "
+            "default 0.2, or half the gap of a uniform guess where that is less."
         ),
     ] = None,
     settings: CompareTextsSettings,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the comparison in.")] = None,
+    out: Out = None,
 ) -> None:
     """Compare the predicted geometries of two texts on the tokens and contexts that both have.
 
@@ -47,11 +42,5 @@ def compare_texts_command(
     from tokengeom.comparison.compare_texts import compare_texts
     from tokengeom.comparison.text_comparison import TextComparison
 
-    began = time.monotonic()
-    if out is not None:
-        TextComparison.require_target(out)
-    with progress_shown() as progress:
-        comparison = compare_texts(first, second, loss_gap=loss_gap, progress=progress, **keywords(settings))
-        if out is not None:
-            comparison.save(out)
-    print_summary(comparison, began=began, out=out)
+    how = {"loss_gap": loss_gap, **keywords(settings)}
+    make_and_print(TextComparison, lambda progress: compare_texts(first, second, progress=progress, **how), out)

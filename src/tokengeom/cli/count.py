@@ -13,9 +13,10 @@ from rich.text import Text
 
 from tokengeom.ask.item_search import shown
 from tokengeom.cli.app import app, guarded
-from tokengeom.cli.options import corpus_of, keywords
-from tokengeom.cli.output import plain_table, print_summary, progress_shown
+from tokengeom.cli.options import OUTPUT, Out, corpus_of, keywords, optional
+from tokengeom.cli.output import make_and_print, plain_table, print_summary, progress_shown
 from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tokengeom.statistics.next_token import NextTokenStatistics
-
-OUTPUT = "Output"
 
 
 @app.command("count")
@@ -47,12 +46,9 @@ def count_command(
     reading: ReadingSettings,
     cuts: CutSettings,
     engine_settings: EngineSettings,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder to save the statistics in.", rich_help_panel=OUTPUT)
-    ] = None,
+    out: Out = None,
     pairs: Annotated[
-        Path | None,
-        typer.Option(help="Folder to keep the uncut pairs in, to be merged later.", rich_help_panel=OUTPUT),
+        Path | None, optional("Folder to keep the uncut pairs in, to be merged later.", panel=OUTPUT)
     ] = None,
 ) -> None:
     """Count which tokens follow which contexts, exactly.
@@ -65,9 +61,14 @@ def count_command(
     * `tokengeom count ids.parquet --column tokens --engine spark --master spark://host:7077 --min-count 10`
     """
     from tokengeom.statistics.count import count, count_pairs
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.statistics.pairs import CountedPairs
 
     began = time.monotonic()
-    _require_targets(out, pairs)
+    if out is not None and pairs is not None and out.resolve() == pairs.resolve():
+        raise InputError(f"--out and --pairs must be different folders; both are {out}.")
+    if pairs is not None:
+        CountedPairs.require_target(pairs)
     named = corpus_of(corpus) if corpus else None
     how = keywords(counting, reading, engine_settings)
     if pairs is not None and out is None and cuts == CutSettings():
@@ -76,25 +77,10 @@ def count_command(
             counted = count_pairs(named, pairs, progress=progress, **how)
         print_summary(counted, began=began, out=pairs, more={"pairs": str(pairs)})
         return
-    with progress_shown() as progress:
-        statistics = count(named, pairs=pairs, progress=progress, **how, **keywords(cuts))
-        if out is not None:
-            with progress.stage(f"Saving {out}", None):
-                statistics.save(out)
-    print_summary(statistics, began=began, out=out, print_text=lambda console: print_statistics(statistics, console))
-
-
-def _require_targets(out: Path | None, pairs: Path | None) -> None:
-    """Refuse folders that cannot be written, before hours of counting instead of after them."""
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.statistics.pairs import CountedPairs
-
-    if out is not None and pairs is not None and out.resolve() == pairs.resolve():
-        raise InputError(f"--out and --pairs must be different folders; both are {out}.")
-    if out is not None:
-        NextTokenStatistics.require_target(out)
-    if pairs is not None:
-        CountedPairs.require_target(pairs)
+    how |= {"pairs": pairs, **keywords(cuts)}
+    make_and_print(
+        NextTokenStatistics, lambda progress: count(named, progress=progress, **how), out, print_text=print_statistics
+    )
 
 
 _CONTEXTS, _TOKENS, _BAR = 8, 6, 32
@@ -118,7 +104,7 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
     table.show_header = False
     separators = ", ".join(map(repr, corpus.get("separators", [])))
     between = f"separated by {separators}" if separators else ""
-    covered = "" if statistics.coverage is None else f"{statistics.coverage:.1%} of the text's"
+    covered = "" if statistics.coverage is None else f"{rounded_percent(statistics.coverage, 1)} of the text's"
     tokenizer = statistics.tokenizer
     named = "" if tokenizer is None else f"{tokenizer.kind} tokenizer {tokenizer.content_hash[:12]}"
     rows = [
@@ -130,10 +116,10 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
         ("entropy floor H", f"{statistics.entropy:.4f}", "nats: no model's loss on these windows is lower"),
         ("distinct supports", f"{statistics.groups.count:,}", ""),
         ("support size", f"{sizes.mean():.2f}", f"on average; median {np.median(sizes):.0f}, largest {sizes.max():,}"),
-        ("one-hot contexts", f"{statistics.one_hot_share:.1%}", "with a support of one token"),
+        ("one-hot contexts", rounded_percent(statistics.one_hot_share, 1), "with a support of one token"),
     ]
     if (completeness := statistics.completeness) is not None:
-        share = f"{completeness.missing_share:.1%}"
+        share = rounded_percent(completeness.missing_share, 1)
         rows.append(("outside supports", share, "of further windows of these contexts, by Good-Turing"))
     for name, value, note in rows:
         table.add_row(name, Text(value, justify="right"), Text(note, style="dim"))
@@ -155,9 +141,9 @@ def _contexts(statistics: NextTokenStatistics) -> Table:
         tokens = statistics.next_tokens(int(j), _TOKENS)
         more, left_out = int(statistics.support_sizes[j]) - len(tokens), float(statistics.left_out[j])
         # Shares of all windows of the context in the text, also of those that a cut left out.
-        followers = ", ".join(f"{shown(token)} {p * (1 - left_out):.0%}" for token, p in tokens)
+        followers = ", ".join(f"{shown(token)} {rounded_percent(p * (1 - left_out))}" for token, p in tokens)
         rest = f", and {more:,} more" if more > 0 else ""
-        rest += f" (left out: {left_out:.0%})" if left_out else ""
+        rest += f" (left out: {rounded_percent(left_out)})" if left_out else ""
         table.add_row(
             f"{statistics.context_counts[j]:,}", Text(shown(statistics.context_text(int(j)))), Text(followers + rest)
         )

@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tokengeom.ask.item_report import SMALLEST_SHOWN, ItemReport, Pulled, measured_sentence, pull_name
 from tokengeom.ask.item_search import quoted, shown
 from tokengeom.ask.neighbours import SHARED
 from tokengeom.ask.verbs import Asked, AskSettings
 from tokengeom.cli.app import app, guarded
 from tokengeom.cli.neighbours import Item, Model, Result, Stats, last_checkpoint, print_table, required_item
-from tokengeom.cli.options import ModelText, corpus_of, keywords
+from tokengeom.cli.options import ModelText, corpus_of, keywords, optional
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
 from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
@@ -34,11 +33,10 @@ def explain_command(
     *,
     run: Annotated[
         list[Path] | None,
-        typer.Option(
+        optional(
+            "Folder that `tokengeom train --out` wrote, to show the same item in; may be repeated.",
             "--run",
             "--measured",
-            help="Folder that `tokengeom train --out` wrote, to show the same item in; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     stats: Stats = None,
@@ -98,7 +96,7 @@ def _print_logits(console: TerminalConsole, report: ItemReport) -> None:
     columns = ["next token", text, *names, *([] if limit else ["probability"]), *report.measured]
     rows = []
     for place, logit in enumerate(report.logits):
-        share = f"{logit.share:.1%}" if logit.in_support else "-"
+        share = rounded_percent(logit.share, 1) if logit.in_support else "-"
         numbers = [f"{logit.values[name]:+.3f}" for name in names]
         model = [] if limit else [f"{logit.values['probability']:.1%}"]
         measured = [f"{run.probabilities[place]:.1%}" for run in report.measured.values()]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tokengeom.ask.verbs import Asked, AskSettings
 from tokengeom.cli.app import app, guarded
-from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
+from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords, optional, require_one_source
 from tokengeom.cli.output import TerminalConsole, plain_table, print_result, progress_shown
 from tokengeom.core.errors import InputError, TokengeomError
 from tokengeom.core.progress import AbstractProgress
@@ -64,20 +64,14 @@ Item = Annotated[
 ]
 Stats = Annotated[
     Path | None,
-    typer.Option(
-        metavar="STATS",
-        help="Statistics that RESULT was predicted from or trained on: they name tokens and contexts. By default those "
+    optional(
+        "Statistics that RESULT was predicted from or trained on: they name tokens and contexts. By default those "
         "beside RESULT.",
-        show_default=False,
+        metavar="STATS",
     ),
 ]
 Model = Annotated[
-    Path | None,
-    typer.Option(
-        help="Instead of RESULT: folder of a Hugging Face causal language model.",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
+    Path | None, optional("Instead of RESULT: folder of a Hugging Face causal language model.", panel=MODEL)
 ]
 
 
@@ -89,11 +83,10 @@ def neighbours_command(
     *,
     pairs: Annotated[
         bool | None,
-        typer.Option(
+        optional(
+            "Instead of TEXT: the most similar pairs of contexts (with --items tokens: of tokens) that have different "
+            "supports.",
             "--pairs",
-            help="Instead of TEXT: the most similar pairs of contexts (with --items tokens: of tokens) that have "
-            "different supports.",
-            show_default=False,
         ),
     ] = None,
     stats: Stats = None,
@@ -151,21 +144,16 @@ def required_item(
 
     With a model, which comes with a text instead of RESULT, the only argument is the token or context.
     """
+    require_one_source(model, text, {"RESULT": item, "--stats": stats})
     if model is None:
-        if text:
-            raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
         if result is None or item is None:
             raise InputError(
                 f"{verb.capitalize()} needs RESULT and TEXT, or --model PATH, --text FILE and TEXT. For example: "
                 f"tokengeom {verb} prediction king"
             )
         return item
-    if item is not None or stats is not None:
-        raise InputError("--model makes its own statistics from --text: leave out RESULT and --stats.")
     if result is None:
         raise InputError(f"Which token or context? For example: tokengeom {verb} --model PATH --text FILE king")
-    if not text:
-        raise InputError("--model needs --text FILE, which the contexts come from.")
     return result
 
 

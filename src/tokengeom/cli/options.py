@@ -31,20 +31,27 @@ import typer
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import default_of, did_you_mean
+from tokengeom.results.convert import shown
 from tokengeom.results.manifests import open_plain
 
 Groups = Mapping[str, type[Any]]
 
-MODEL = "Model and text"
+
+def optional(help_text: str, *names: str, panel: str | None = None, **how: Any) -> Any:
+    """An option that may be left out, which is all that its help says about its default."""
+    return typer.Option(*names, help=help_text, rich_help_panel=panel, show_default=False, **how)
+
+
+MODEL, OUTPUT = "Model and text", "Output"
 ModelText = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
-        rich_help_panel=MODEL,
-        show_default=False,
+    optional(
+        "Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.", panel=MODEL
     ),
 ]
 """The option --text of commands that read a trained model."""
+Statistics = Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")]
+Out = Annotated[Path | None, optional("Folder to save the result in.", "--out", "-o", panel=OUTPUT)]
 Runs = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -59,7 +66,6 @@ Runs = Annotated[
 NOT_IN_A_FILE = {"help", "settings", "debug"}
 _LARGEST_FILE = 1 << 20
 _LARGEST_NUMBER = 2**63 - 1
-_LONGEST_SHOWN = 60
 _DESCRIPTIONS = {
     bool: "true or false",
     int: "a whole number",
@@ -111,6 +117,19 @@ def keywords(*settings: object) -> dict[str, Any]:
 def corpus_of(names: Sequence[str]) -> list[str | Path]:
     """Paths, and addresses of a cluster as they are, as `tokengeom.count` takes them."""
     return [name if "://" in name and not name.startswith("http") else Path(name) for name in names]
+
+
+def require_one_source(model: object, text: object, saved: Mapping[str, object]) -> None:
+    """Refuse what does not belong together: a model comes with a text, instead of saved results (name -> value)."""
+    if not model:
+        if text:
+            raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
+    elif any(saved.values()):
+        *first, last = saved
+        named = f"{', '.join(first)} and {last}"
+        raise InputError(f"--model makes its own statistics from --text: leave out {named}.")
+    elif not text:
+        raise InputError("--model needs --text FILE, which the contexts come from.")
 
 
 def starting_with(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -245,14 +264,9 @@ def _checked(path: Path, table: str, content: dict[str, Any], command: Any) -> d
             raise InputError(f"{path}: `tokengeom {table}` has no option --{name}. {did_you_mean(name, names)}")
         wanted = types_of[names[name]]
         if not _fits(value, wanted):
-            raise InputError(f"{path}: '{key}' in [{table}] must be {_description(wanted)}; got {_shown(value)}.")
+            raise InputError(f"{path}: '{key}' in [{table}] must be {_description(wanted)}; got {shown(value)}.")
         values[names[name]] = value
     return values
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _fits(value: Any, wanted: Any) -> bool:

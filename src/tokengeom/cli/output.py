@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rich.console import Console, ConsoleOptions, OverflowMethod, RenderableType
 from rich.segment import Segment
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tokengeom.figures.base import Figure
     from tokengeom.results.contract import AbstractResult
 
+R = TypeVar("R", bound="AbstractResult")
 WEB_PAGE = ".html"
 FIGURE_SUFFIXES = (WEB_PAGE, ".png", ".svg", ".pdf")
 _JSON_TO: ContextVar[TextIO | None] = ContextVar("json_to", default=None)
@@ -208,6 +210,27 @@ def print_summary(
     place = {"out": None if out is None else str(out), "hash": saved_hash}
     data = {**result.to_dict(), **(more or {}), **place, "seconds": seconds}
     print_result(data, text)
+
+
+def make_and_print(
+    kind: type[R],
+    make: Callable[[AbstractProgress], R],
+    out: Path | None,
+    *,
+    print_text: Callable[[R, TerminalConsole], None] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> R:
+    """Make a result, save it in ``out`` and print it; where it cannot be saved, that is said before the work."""
+    began = time.monotonic()
+    if out is not None:
+        kind.require_target(out)
+    with progress_shown() as progress:
+        result = make(progress)
+        if out is not None and is_main_process():
+            with progress.stage(f"Saving {out}", None):
+                result.save(out)
+    print_summary(result, began=began, out=out, print_text=print_text and partial(print_text, result), more=more)
+    return result
 
 
 def hash_of_saved(folder: Path) -> str:

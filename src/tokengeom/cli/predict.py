@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tokengeom.cli.app import EstimateOnly, app, guarded
-from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_estimate, print_summary, progress_shown
+from tokengeom.cli.options import Out, Statistics, keywords, optional
+from tokengeom.cli.output import make_and_print, print_estimate
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.core.progress import is_main_process
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.theory.predict import PredictSettings
 
 if TYPE_CHECKING:
@@ -23,37 +22,28 @@ if TYPE_CHECKING:
 @app.command("predict")
 @guarded
 def predict_command(
-    statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
+    statistics: Statistics,
     *,
     embeddings: Annotated[
-        Path | None,
-        typer.Option(
-            help="Embeddings H (d x m) of the linear model, in .safetensors (tensor H) or .npy.", show_default=False
-        ),
+        Path | None, optional("Embeddings H (d x m) of the linear model, in .safetensors (tensor H) or .npy.")
     ] = None,
     loss_gap: Annotated[
-        float | None,
-        typer.Option(
-            help="Predict at this loss above the entropy floor, in nats, instead of in the limit.", show_default=False
-        ),
+        float | None, optional("Predict at this loss above the entropy floor, in nats, instead of in the limit.")
     ] = None,
     ties: Annotated[
         str | None,
-        typer.Option(
-            help="Features by which contexts are tied: a sum of positions, pairs, suffixes and self, such as "
+        optional(
+            "Features by which contexts are tied: a sum of positions, pairs, suffixes and self, such as "
             "positions+suffixes+self, or kernel, those of an MLP at its start. "
-            "The prediction then has a place for contexts that the text does not have.",
-            show_default=False,
+            "The prediction then has a place for contexts that the text does not have."
         ),
     ] = None,
     proxy: Annotated[
         bool, typer.Option("--proxy", help="Predict the proxy S~ only, by a sparse SVD, for corpora of any size.")
     ] = False,
-    components: Annotated[
-        int | None, typer.Option(help="Number of singular vectors of the proxy.", show_default=False)
-    ] = None,
+    components: Annotated[int | None, optional("Number of singular vectors of the proxy.")] = None,
     settings: PredictSettings,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the prediction in.")] = None,
+    out: Out = None,
     estimate: EstimateOnly = False,
 ) -> None:
     """Predict the geometry that training tends to, with a certificate that the prediction solves its problem.
@@ -78,40 +68,31 @@ def predict_command(
     from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
     from tokengeom.theory.tied import TiedPrediction
 
-    began = time.monotonic()
     if [proxy, embeddings is not None, loss_gap is not None].count(True) > 1:
         raise InputError("--proxy, --embeddings and --loss-gap are mutually exclusive: give only one of them.")
     if ties is not None and (proxy or embeddings is not None):
         raise InputError("--ties are for learned features: leave --proxy and --embeddings out.")
     if components is not None and not proxy:
         raise InputError("--components is the number of singular vectors of the proxy: use it with --proxy.")
+    how: dict[str, Any] = {"loss_gap": loss_gap, "ties": ties, **keywords(settings)}
     if estimate:
         if proxy or embeddings is not None:
             raise InputError("--estimate is for learned features: leave --proxy and --embeddings out.")
-        print_estimate(estimate_prediction(statistics, loss_gap=loss_gap, ties=ties, **keywords(settings)))
+        print_estimate(estimate_prediction(statistics, **how))
         return
     limit = FeaturePrediction if embeddings is None else LinearPrediction
     kind: type[AbstractResult] = ProxyPrediction if proxy else limit if loss_gap is None else LossPrediction
     if ties is not None:
         kind = TiedPrediction
-    if out is not None:
-        kind.require_target(out)
-    with progress_shown() as progress:
-        prediction: AbstractResult
-        if ties is not None:
-            prediction = predict(statistics, loss_gap=loss_gap, ties=ties, progress=progress, **keywords(settings))
-        elif loss_gap is not None:
-            prediction = predict(statistics, loss_gap=loss_gap, progress=progress, **keywords(settings))
-        elif proxy:
-            prediction = predict_proxy(statistics, **({} if components is None else {"components": components}))
-        elif embeddings is not None:
-            H = load_embeddings(embeddings)
-            prediction = predict(statistics, embeddings=H, progress=progress, **keywords(settings))
-        else:
-            prediction = predict(statistics, progress=progress, **keywords(settings))
-        if out is not None and is_main_process():
-            prediction.save(out)
-    print_summary(prediction, began=began, out=out)
+
+    def predicted(progress: AbstractProgress) -> AbstractResult:
+        if proxy:
+            return predict_proxy(statistics, **({} if components is None else {"components": components}))
+        H = None if embeddings is None else load_embeddings(embeddings)
+        prediction: AbstractResult = predict(statistics, embeddings=H, progress=progress, **how)
+        return prediction
+
+    make_and_print(kind, predicted, out)
 
 
 def load_embeddings(path: Path) -> Float:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tokengeom.cli.app import app, guarded
-from tokengeom.cli.options import MODEL, ModelText, Runs, corpus_of, keywords
-from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
+from tokengeom.cli.options import MODEL, ModelText, Out, Runs, corpus_of, keywords, optional, require_one_source
+from tokengeom.cli.output import make_and_print, require_figure_path, save_figure
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.errors import InputError
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import SeveralModelsSettings
 
@@ -27,28 +27,22 @@ def rivals_command(
     run: Runs = None,
     *,
     prediction: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder that `tokengeom predict --out` wrote; computed again by default.", show_default=False
-        ),
+        Path | None, optional("Folder that `tokengeom predict --out` wrote; computed again by default.")
     ] = None,
     settings: RivalSettings,
     model: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Instead of STATS and RUN: folder of a Hugging Face causal language model. May be repeated with "
+        optional(
+            "Instead of STATS and RUN: folder of a Hugging Face causal language model. May be repeated with "
             "--separate-trainings; of checkpoints, the last is explained.",
-            rich_help_panel=MODEL,
-            show_default=False,
+            panel=MODEL,
         ),
     ] = None,
     text: ModelText = None,
     trained: SeveralModelsSettings,
     reading: ReadingSettings,
-    figure: Annotated[
-        Path | None, typer.Option(help="Draw the table: .png, .svg, .pdf or .html.", show_default=False)
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the table in.")] = None,
+    figure: Annotated[Path | None, optional("Draw the table: .png, .svg, .pdf or .html.")] = None,
+    out: Out = None,
 ) -> None:
     """Compare rival explanations of a model's geometry: intervals, floors and explained shares.
 
@@ -60,49 +54,25 @@ def rivals_command(
     * `tokengeom rivals --model stories260K --text stories.txt`
     """
     from tokengeom.comparison.rival_table import Rivals
+    from tokengeom.comparison.rivals import rivals
+    from tokengeom.page.compare_models import model_rivals
 
-    began = time.monotonic()
     require_figure_path(figure)
-    _require_one_source(statistics, run, prediction, model, text)
-    if out is not None:
-        Rivals.require_target(out)
-    with progress_shown() as progress:
+    require_one_source(model, text, {"STATS": statistics, "RUN": run, "--prediction": prediction})
+
+    def compared(progress: AbstractProgress) -> Rivals:
         if model:
-            from tokengeom.page.compare_models import model_rivals
-
             how = keywords(trained, reading, settings)
-            table = model_rivals(model, corpus_of(text or []), progress=progress, **how)
-        else:
-            from tokengeom.comparison.rivals import rivals
+            return model_rivals(model, corpus_of(text or []), progress=progress, **how)
+        if statistics is None or not run:
+            raise InputError(
+                "Rivals needs STATS and RUN, or --model PATH and --text FILE. For example: tokengeom rivals stats run"
+            )
+        return rivals(statistics, list(run), prediction, progress=progress, **keywords(settings))
 
-            assert statistics is not None, "checked above"
-            table = rivals(statistics, list(run or []), prediction, progress=progress, **keywords(settings))
-        if out is not None:
-            table.save(out)
-    print_summary(table, began=began, out=out)
+    table = make_and_print(Rivals, compared, out)
     # The numbers are printed by now: a figure that cannot be drawn does not lose them.
     if figure is not None:
         from tokengeom.figures.comparisons import rival_bars
 
         save_figure(rival_bars(table), figure)
-
-
-def _require_one_source(
-    statistics: Path | None,
-    run: list[Path] | None,
-    prediction: Path | None,
-    model: list[Path] | None,
-    text: list[str] | None,
-) -> None:
-    """Refuse anything but statistics with a run, or a model with a text."""
-    if not model:
-        if text:
-            raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
-        if statistics is None or not run:
-            raise InputError(
-                "Rivals needs STATS and RUN, or --model PATH and --text FILE. For example: tokengeom rivals stats run"
-            )
-    elif statistics is not None or run or prediction is not None:
-        raise InputError("--model makes its own statistics from --text: leave out STATS, RUN and --prediction.")
-    elif not text:
-        raise InputError("--model needs --text FILE, which the contexts and the explanations come from.")

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tokengeom.cli.app import EstimateOnly, app, guarded
-from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_estimate, print_summary, progress_shown
+from tokengeom.cli.options import Out, Statistics, keywords, optional
+from tokengeom.cli.output import make_and_print, print_estimate
 from tokengeom.training.simulate import SimulationSettings
 
 
 @app.command("simulate")
 @guarded
 def simulate_command(
-    statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
+    statistics: Statistics,
     *,
     like: Annotated[
         Path | None,
-        typer.Option(
+        optional(
+            "Folder that `tokengeom train --out` wrote: optimizer, rates, width, start of W, last norm and loss are "
+            "those of this run, unless they are given.",
             metavar="RUN",
-            help="Folder that `tokengeom train --out` wrote: optimizer, rates, width, start of W, last norm and loss "
-            "are those of this run, unless they are given.",
-            show_default=False,
         ),
     ] = None,
     settings: SimulationSettings,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the simulation in.")] = None,
+    out: Out = None,
     estimate: EstimateOnly = False,
 ) -> None:
     """Simulate a training: the expected geometry of the simplest model that reads contexts, trained in the same way.
@@ -46,14 +42,8 @@ def simulate_command(
     from tokengeom.training.simulate import estimate_simulation, simulate
     from tokengeom.training.simulation import Simulation
 
-    began = time.monotonic()
+    how = keywords(settings)
     if estimate:
-        print_estimate(estimate_simulation(statistics, like, **keywords(settings)))
-        return
-    if out is not None:
-        Simulation.require_target(out)
-    with progress_shown() as progress:
-        simulation = simulate(statistics, like, progress=progress, **keywords(settings))
-        if out is not None:
-            simulation.save(out)
-    print_summary(simulation, began=began, out=out)
+        print_estimate(estimate_simulation(statistics, like, **how))
+    else:
+        make_and_print(Simulation, lambda progress: simulate(statistics, like, progress=progress, **how), out)

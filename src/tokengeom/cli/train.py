@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokengeom.cli.app import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EstimateOnly, app, guarded
-from tokengeom.cli.options import keywords
+from tokengeom.cli.options import OUTPUT, Out, Statistics, keywords, optional
 from tokengeom.cli.output import TerminalConsole, print_estimate, print_summary, progress_shown
 from tokengeom.cli.predict import load_embeddings
 from tokengeom.core.errors import InputError
@@ -20,42 +20,30 @@ if TYPE_CHECKING:
     from tokengeom.training.loop import Probe
     from tokengeom.training.run import Run
 
-OUTPUT = "Output"
-
 
 @app.command("train")
 @guarded
 def train_command(
-    statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
+    statistics: Statistics,
     *,
     settings: TrainingSettings,
     embeddings: Annotated[
         Path | None,
-        typer.Option(
-            help="Embeddings H (d x m) of the linear model, in .safetensors (tensor H) or .npy.",
-            rich_help_panel="Model",
-            show_default=False,
-        ),
+        optional("Embeddings H (d x m) of the linear model, in .safetensors (tensor H) or .npy.", panel="Model"),
     ] = None,
     start: Annotated[
         Path | None,
-        typer.Option(
-            help="A saved prediction for these statistics, from whose tokens W starts instead of random ones. For a "
+        optional(
+            "A saved prediction for these statistics, from whose tokens W starts instead of random ones. For a "
             "network that is not tied; the ufm starts from the contexts too.",
+            panel="Model",
             metavar="FOLDER",
-            rich_help_panel="Model",
-            show_default=False,
         ),
     ] = None,
     prediction: Annotated[
-        Path | None,
-        typer.Option(
-            help="A saved prediction to compare with at every record.", rich_help_panel=OUTPUT, show_default=False
-        ),
+        Path | None, optional("A saved prediction to compare with at every record.", panel=OUTPUT)
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder to save the run in.", rich_help_panel=OUTPUT)
-    ] = None,
+    out: Out = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an interrupted run in --out.", rich_help_panel=OUTPUT)
     ] = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tokengeom.cli.app import EXIT_CHECK_FAILED, app, guarded
+from tokengeom.cli.options import optional
 from tokengeom.cli.output import TerminalConsole, print_result
 
 
@@ -16,19 +17,15 @@ from tokengeom.cli.output import TerminalConsole, print_result
 def verify_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A saved result, or the results of a report.")],
     *,
-    expect: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="Hash that was printed when the result was made.", show_default=False),
-    ] = None,
+    expect: Annotated[str | None, optional("Hash that was printed when the result was made.", metavar="HASH")] = None,
     beside: Annotated[
         list[Path] | None,
-        typer.Option(
+        optional(
+            "A saved result to compare with, such as the statistics of a prediction; may be given several times. "
+            "Results in the same folder as FOLDER are found without it.",
             "--with",
             "--beside",
             metavar="FOLDER",
-            help="A saved result to compare with, such as the statistics of a prediction; may be given several times. "
-            "Results in the same folder as FOLDER are found without it.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -47,6 +47,8 @@ TIE = 1e-6
 """Relative difference below which a value equals its floor: permutations of like items change rounding alone."""
 FEWEST_DRAWS, MOST_DRAWS = 20, 10**6
 """Smallest number of draws from which a 95th percentile is taken, and the largest that is drawn."""
+LEAST_REPRODUCIBLE, UNCERTAIN = 0.1, 0.3
+"""Agreement between trainings below which there is too little to explain, also where its interval reaches 0."""
 GAUSSIAN_DRAWS = 20
 """Gaussian embeddings whose 95th percentile is a floor: each costs as much as the number itself."""
 
@@ -131,6 +133,12 @@ class Agreement:
         return math.sqrt(max(self.reproducible, 0.0)) if known else float("nan")
 
     @property
+    def is_hardly_reproducible(self) -> bool:
+        """Whether trainings are known to agree so little that there is nothing to explain."""
+        rho, low = self.reproducible, self.reproducible_low
+        return rho < LEAST_REPRODUCIBLE or (rho < UNCERTAIN and low <= 0.0)
+
+    @property
     def explained(self) -> float:
         """Share of the reproducible geometry that is explained; above 1 only by chance."""
         return _share(self.corrected)
@@ -165,7 +173,7 @@ class Agreement:
 
     def explained_text(self) -> str:
         """Share that is explained with its interval, as in "88% [82, 93]"; empty where it is not known."""
-        if not math.isfinite(self.explained):
+        if not math.isfinite(self.explained) or self.is_hardly_reproducible:
             return ""
         low, high = self.explained_interval
         interval = f" [{100 * low:.0f}, {100 * high:.0f}]" if math.isfinite(low) else ""

@@ -176,7 +176,12 @@ def _verdict(rows: Sequence[RivalRow], prediction: str | None) -> str:
 
 def _only_chance(rows: Sequence[RivalRow]) -> str:
     first, better = rows[0], [row for row in rows if row.agreement.above_floor]
-    chance = f"{first.rival} ({first.meaning}) has the largest agreement, {first.agreement}, which chance gives as well"
+    # Explanations are ordered without their own noise.
+    largest = first.agreement.value >= max(row.agreement.value for row in rows if np.isfinite(row.agreement.value))
+    agreement = "agreement" if largest else f"agreement without its own noise ({first.agreement.fair:.3g})"
+    chance = (
+        f"{first.rival} ({first.meaning}) has the largest {agreement}, {first.agreement}, which chance gives as well"
+    )
     if not better:
         return f"{chance}; no other explanation does better than chance."
     best = better[0]

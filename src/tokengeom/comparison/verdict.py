@@ -41,8 +41,6 @@ Level = Literal["agrees", "in part", "does not agree", "not judged"]
 
 AGREES, SURELY, IN_PART = 0.75, 0.5, 0.3
 """Explained share from which on an item agrees, which its interval must then not fall below, and agrees in part."""
-LEAST_REPRODUCIBLE, UNCERTAIN = 0.1, 0.3
-"""Agreement between trainings below which there is too little to explain, also where its interval reaches 0."""
 WEIGHTINGS_DIFFER = 0.1
 """Difference of the agreement over pairs of contexts from that over pairs of supports that is worth a sentence."""
 COLLAPSED = 0.5
@@ -197,7 +195,7 @@ def explained_bounds(agreement: Agreement, together: Agreement | None = None) ->
 
 def level_of(agreement: Agreement, together: Agreement | None = None) -> Level:
     """How far one kind of items agrees, by the rule above."""
-    if not agreement.has_floor or is_hardly_reproducible(agreement):
+    if not agreement.has_floor or agreement.is_hardly_reproducible:
         return "not judged"
     if not agreement.above_floor:
         return "does not agree"
@@ -209,12 +207,6 @@ def level_of(agreement: Agreement, together: Agreement | None = None) -> Level:
     if most < IN_PART:
         return "does not agree"
     return "in part" if least >= IN_PART or most < AGREES else "not judged"
-
-
-def is_hardly_reproducible(agreement: Agreement) -> bool:
-    """Whether trainings are known to agree so little that there is nothing to explain."""
-    rho, low = agreement.reproducible, agreement.reproducible_low
-    return rho < LEAST_REPRODUCIBLE or (rho < UNCERTAIN and low <= 0.0)
 
 
 def is_too_wide(agreement: Agreement) -> bool:
@@ -287,7 +279,7 @@ def _not_judged(evidence: Evidence, items: str) -> str:
         return "the predicted cosines do not vary, so that there is nothing to correlate"
     if not agreement.has_floor:
         return "floors were not asked for (permutations=0)"
-    if is_hardly_reproducible(agreement):
+    if agreement.is_hardly_reproducible:
         return f"too little is reproducible (trainings agree {agreement.reproducible:.2f})"
     if is_too_wide(agreement):
         return f"the interval of the explained share, {low:.0%} to {high:.0%}, is too wide"
@@ -348,7 +340,7 @@ def _share(evidence: Evidence, items: str) -> str:
     if not math.isfinite(agreement.value):
         return f"nothing of {items}, whose agreement is not defined"
     floor = f", chance {agreement.floor:.2f}" if math.isfinite(agreement.floor) else ""
-    if is_hardly_reproducible(agreement):
+    if agreement.is_hardly_reproducible:
         return f"{items} to an unknown share, because trainings agree only {agreement.reproducible:.2f} on them"
     if math.isfinite(agreement.reproducible):
         share = agreement.explained_text() or "none"

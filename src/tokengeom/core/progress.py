@@ -47,7 +47,6 @@ class SilentProgress(AbstractProgress):
     """Shows nothing; the default of every function in the library."""
 
     def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
-        """Open a stage that is not shown."""
         return nullcontext(_SilentStage())
 
 
@@ -121,7 +120,6 @@ class SentenceProgress(SilentProgress):
         self._console = console
 
     def say(self, sentence: str) -> None:
-        """Print the sentence."""
         _print_lines(self._console, sentence)
 
 

@@ -1,10 +1,7 @@
-"""Sources of documents: the interface of every source, the readers of plain text and JSON lines, and seams of texts.
+"""Sources of documents: the interface of every source, and the readers of plain text and JSON lines.
 
 A corpus is a stream of documents, as text or as token ids. Memory does not grow with its size: a long document is read
 in several pieces, and many short documents in one batch.
-
-A seam is a place where a text may be split and its parts tokenized separately, with the same tokens. It is recognised
-by the characters on both sides of it, whatever stands before and after them.
 """
 
 from __future__ import annotations
@@ -12,11 +9,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -162,7 +157,6 @@ class PlainText(AbstractUtf8Source):
         self.separator = separator
 
     def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
-        """Yield each document, in pieces if it is long."""
         waiting, starts = "", True
         for chunk in self._text(on_bytes):
             if self.separator == AUTO and chunk:
@@ -224,7 +218,6 @@ class JsonLines(AbstractUtf8Source):
         self.column = column
 
     def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
-        """Yield the document in each line, in pieces if it is long."""
         lines = self._lines(on_bytes)
         number = 0
         # No variable holds a line while its document is processed: both can be long.
@@ -291,38 +284,7 @@ def _why_no_key(record: object) -> str:
 
 
 BEFORE_WHITE_SPACE = re.compile(r"(?<=\S)(?=\s)")
-AFTER_SINGLE_CHARACTER = re.compile(rf"{BEFORE_WHITE_SPACE.pattern}|(?<=[^\w\s\-+*/%&|^=!<>:@.])")
-"""Before white space, or after a character that is not part of a longer operator of program code."""
-
-# Only characters that every version of Unicode puts into the same class: ASCII, Latin, Cyrillic, kana, Chinese, Korean.
-_LETTERS = r"a-zA-Z0-9\u00c0-\u00d6\u00d8-\u00f6\u0400-\u0481\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
-_PUNCTUATION = r"!-/:-@\[-`{-~\u3001\u3002\u300a-\u3011\uff01-\uff0f\uff1a-\uff20"
-AFTER_LETTERS = re.compile(rf"(?<=[{_LETTERS}])(?=[{_PUNCTUATION}])|{BEFORE_WHITE_SPACE.pattern}")
-"""Before white space, or after a letter or digit before punctuation: there GPT-2's pattern always ends a token."""
-
-
-@cache
-def after_punctuation() -> re.Pattern[str]:
-    """Before white space, or after punctuation through which the case of a letter is not decided.
-
-    The lower case of a capital sigma depends on the letters around it, through marks, points, apostrophes and others.
-    """
-    characters = map(chr, (*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200)))
-    inside = "".join(re.escape(mark) for mark in characters if _is_mark(mark) or _decides_case(mark))
-    return re.compile(rf"{BEFORE_WHITE_SPACE.pattern}|(?<=[^\w\s{inside}])")
-
-
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] == "M"
-
-
-def _decides_case(character: str) -> bool:
-    """Whether a capital sigma looks through the character, or at it, for the letters around."""
-    before, after = f"\u0391\u03a3{character}\u0391".lower(), f"\u0391{character}\u03a3".lower()
-    return before[1] != _FINAL_SIGMA or after[-1] == _FINAL_SIGMA
-
-
-_FINAL_SIGMA = "\u03c2"
+"""Where a text may be split, and its parts tokenized separately, with the same tokens whatever stands around it."""
 
 
 def last_match(pattern: re.Pattern[str], text: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,7 +15,7 @@ import numpy as np
 import tokenizers
 
 from tokengeom.core.errors import TokengeomError, TokenizerError
-from tokengeom.corpus.documents import AFTER_LETTERS, BEFORE_WHITE_SPACE, Ids, last_match
+from tokengeom.corpus.documents import BEFORE_WHITE_SPACE, Ids, last_match
 from tokengeom.corpus.files import shortened
 from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, TOKENIZERS, AbstractTokenizer, as_texts
 
@@ -80,26 +79,19 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         return self._size
 
     @cached_property
-    def _seam(self) -> re.Pattern[str] | None:
-        """Places where a text may be split: known of plain byte-level tokenizers, None for others."""
+    def _splits_at_white_space(self) -> bool:
+        """Whether a text may be split before white space, as is known of plain byte-level tokenizers."""
         settings = json.loads(self._tokenizer.to_str())
         before = settings["pre_tokenizer"] or {}
         plain = before.get("type") == "ByteLevel" and not before.get("add_prefix_space") and before.get("use_regex")
         added = settings["added_tokens"] or []
-        strips = any(token["lstrip"] or token["rstrip"] for token in added)
-        if not plain or settings["normalizer"] is not None or strips:
-            return None
         # Added tokens are found in the text before it is split, so that none of them may be cut.
-        wanted = (
-            seam
-            for seam in (AFTER_LETTERS, BEFORE_WHITE_SPACE)
-            if not any(last_match(seam, token["content"]) for token in added)
-        )
-        return next(wanted, None)
+        are_cut = any(x["lstrip"] or x["rstrip"] or last_match(BEFORE_WHITE_SPACE, x["content"]) for x in added)
+        return bool(plain) and settings["normalizer"] is None and not are_cut
 
     def split_point(self, text: str) -> int:
-        """The last place where byte-level tokenizers split a text; 0 for tokenizers that need documents whole."""
-        return 0 if self._seam is None else last_match(self._seam, text)
+        """The last place before white space; 0 for tokenizers that need documents whole."""
+        return last_match(BEFORE_WHITE_SPACE, text) if self._splits_at_white_space else 0
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text, encoded on all cores."""
@@ -119,7 +111,6 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         return text if text and "\ufffd" not in text else str(stored if stored is not None else f"<{identifier}>")
 
     def vocabulary(self) -> list[str]:
-        """Text of every token, in the order of ids."""
         with _quiet_panics():
             return super().vocabulary()
 
@@ -134,7 +125,6 @@ class HuggingFaceTokenizer(AbstractTokenizer):
             return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def to_json(self) -> str:
-        """The ``tokenizer.json`` of the library."""
         return str(self._tokenizer.to_str())
 
 

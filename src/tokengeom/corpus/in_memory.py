@@ -5,7 +5,7 @@ A data set in memory or on disk is read in Arrow's columns, a stream row by row.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +107,6 @@ class TokenDocuments(AbstractTokenSource):
         self._documents, self.repeatable = documents, documents.repeatable
 
     def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
-        """Yield about a million ids at a time."""
         waiting: list[NDArray[Any]] = []
         size = 0
         for number, document in enumerate(self._documents):
@@ -172,16 +171,17 @@ def _open_dataset(dataset: Any, column: str, name: str | None) -> AbstractTextSo
     if names is not None and column not in names:
         raise _no_column("The data set", column, names)
     if not hasattr(dataset, "num_rows"):
-        return open_iterable(_Column(dataset.with_format(None), column), name or "<a streamed data set>")
+        return open_iterable(_Again(_row_by_row, dataset.with_format(None), column), name or "<a streamed data set>")
     described = name or f"<a data set of {dataset.num_rows:,} rows>"
     # A function of the user's that makes rows when they are read has to see the rows.
-    made = dataset.format["type"] == "custom"
-    return open_iterable(_Column(dataset, column) if made else _ArrowColumn(dataset, column, described), described)
+    if dataset.format["type"] == "custom":
+        return open_iterable(_Again(_row_by_row, dataset, column), described)
+    return open_iterable(_Again(_from_tables, dataset, column, described), described)
 
 
 def open_arrow(path: Path, column: str) -> AbstractTextSource | AbstractTokenSource:
     """A source of the documents in one column of an Arrow file, such as those inside a saved data set."""
-    return open_iterable(_ArrowFile(path, column), str(path))
+    return open_iterable(_Again(_from_file, path, column), str(path))
 
 
 def _no_column(what: str, column: str, names: Iterable[str]) -> CorpusError:
@@ -193,47 +193,41 @@ def _no_column(what: str, column: str, names: Iterable[str]) -> CorpusError:
     )
 
 
-class _Column:
+class _Again:
+    """Documents that a function yields anew each time they are read."""
+
+    def __init__(self, read: Callable[..., Iterator[Any]], *arguments: Any) -> None:
+        self._read, self._arguments = read, arguments
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._read(*self._arguments)
+
+
+def _row_by_row(dataset: Any, column: str) -> Iterator[Any]:
     """One column of a data set, row by row."""
-
-    def __init__(self, dataset: Any, column: str) -> None:
-        self._dataset, self._column = dataset, column
-
-    def __iter__(self) -> Iterator[Any]:
-        for row in self._dataset:
-            # A stream may not know its columns in advance.
-            if self._column not in row:
-                raise _no_column("A row of the data set", self._column, row)
-            if row[self._column] is not None:
-                yield row[self._column]
+    for row in dataset:
+        # A stream may not know its columns in advance.
+        if column not in row:
+            raise _no_column("A row of the data set", column, row)
+        if row[column] is not None:
+            yield row[column]
 
 
-class _ArrowColumn:
+def _from_tables(dataset: Any, column: str, name: str) -> Iterator[Any]:
     """One column of a data set that is stored as Arrow tables."""
-
-    def __init__(self, dataset: Any, column: str, name: str) -> None:
-        self._dataset = dataset.select_columns([column]).with_format("arrow")
-        self._name = f"{name}, column '{column}'"
-
-    def __iter__(self) -> Iterator[Any]:
-        for table in self._dataset.iter(_BATCH_ROWS):
-            for array in table.column(0).chunks:
-                yield from _arrow_documents(array, self._name)
+    for table in dataset.select_columns([column]).with_format("arrow").iter(_BATCH_ROWS):
+        for array in table.column(0).chunks:
+            yield from _arrow_documents(array, f"{name}, column '{column}'")
 
 
-class _ArrowFile:
+def _from_file(path: Path, column: str) -> Iterator[Any]:
     """One column of an Arrow file, in the format for streams (as data sets are saved) or that for files."""
-
-    def __init__(self, path: Path, column: str) -> None:
-        self._path, self._column = path, column
-
-    def __iter__(self) -> Iterator[Any]:
-        require_plain_file(self._path)
-        with arrow_errors(self._path, "Arrow"):
-            for batch in _record_batches(self._path):
-                if self._column not in batch.schema.names:
-                    raise _no_column(str(self._path), self._column, batch.schema.names)
-                yield from _arrow_documents(batch.column(self._column), f"{self._path}, column '{self._column}'")
+    require_plain_file(path)
+    with arrow_errors(path, "Arrow"):
+        for batch in _record_batches(path):
+            if column not in batch.schema.names:
+                raise _no_column(str(path), column, batch.schema.names)
+            yield from _arrow_documents(batch.column(column), f"{path}, column '{column}'")
 
 
 def _record_batches(path: Path) -> Iterator[Any]:

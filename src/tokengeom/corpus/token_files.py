@@ -77,7 +77,6 @@ class TokenFile(AbstractTokenSource):
         self.repeatable = path != STANDARD_INPUT
 
     def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
-        """Yield a few million ids at a time."""
         continues, largest = False, _LargestId()
         for number, raw in enumerate(self._chunks(on_bytes)):
             ids = as_ids(np.frombuffer(raw, self._dtype), self.name)
@@ -283,7 +282,6 @@ class ParquetText(AbstractTextSource):
         self._path, self._column, self.size = path, column, file_size(path)
 
     def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
-        """Yield the document in each row."""
         with arrow_errors(self._path, "Parquet"):
             for values in _columns(self, self._path, self._column, on_bytes):
                 for text in strings_of(values):
@@ -298,7 +296,6 @@ class ParquetTokens(AbstractTokenSource):
         self._path, self.column, self.size = path, column, file_size(path)
 
     def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
-        """Yield the rows as batches of documents."""
         with arrow_errors(self._path, "Parquet"):
             for values in _columns(self, self._path, self.column, on_bytes):
                 lists = values.drop_null()

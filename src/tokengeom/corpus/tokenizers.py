@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from tokengeom.core.errors import TokenizerError
-from tokengeom.corpus.documents import AFTER_SINGLE_CHARACTER, BEFORE_WHITE_SPACE, Ids, after_punctuation, last_match
+from tokengeom.corpus.documents import BEFORE_WHITE_SPACE, Ids, last_match
 from tokengeom.corpus.files import exists, shortened
 from tokengeom.results.manifests import require_regular
 
@@ -96,7 +96,6 @@ class AbstractTokenizer(ABC):
         return [self.token(identifier) for identifier in range(self.size)]
 
 
-_CODE_POINTS = 0x110000
 LARGEST_VOCABULARY = 1 << 26
 """More tokens than any tokenizer has."""
 _BYTES_PER_TOKEN = 104
@@ -132,25 +131,16 @@ class AbstractSplitter(AbstractTokenizer):
 
     @property
     def size(self) -> int:
-        """Number of distinct tokens so far."""
         return len(self._ids)
 
     @property
     def vocabulary_bytes(self) -> int:
-        """Memory of a vocabulary that grows, in bytes; 0 for one that does not."""
         return self._ids.size_in_bytes if isinstance(self._ids, _GrowingIds) else 0
 
     def split_point(self, text: str) -> int:
-        """The last place before white space, or after a character that is a token of its own."""
-        return last_match(self.seam(), text)
-
-    @staticmethod
-    def seam() -> re.Pattern[str]:
-        """Pattern of the places where a text may be split: by default before white space."""
-        return BEFORE_WHITE_SPACE
+        return last_match(BEFORE_WHITE_SPACE, text)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text; new tokens get new ids while the vocabulary grows."""
         return [self._encode(text) for text in as_texts(texts)]
 
     def _encode(self, text: str) -> Ids:
@@ -161,11 +151,9 @@ class AbstractSplitter(AbstractTokenizer):
             raise _unknown(self.kind, str(error.args[0]), self.size) from None
 
     def freeze(self) -> Self:
-        """The same tokenizer with its vocabulary closed."""
         return type(self)(list(self._ids)) if self.grows else self
 
     def token(self, identifier: int) -> str:
-        """Text of one token."""
         if len(self._tokens) != len(self._ids):
             self._tokens = list(self._ids)
         return self._tokens[identifier]
@@ -175,7 +163,6 @@ class AbstractSplitter(AbstractTokenizer):
         return " ".join(self.token(identifier) for identifier in ids)
 
     def to_json(self) -> str:
-        """Rule and tokens."""
         return _json(self.kind, {"rule": self.RULE, "vocabulary": list(self._ids)})
 
 
@@ -192,18 +179,12 @@ class WordTokenizer(AbstractSplitter):
 
     @staticmethod
     def split(text: str) -> list[str]:
-        """Words and characters of punctuation, in lower case."""
         lower = text.lower()
         if not lower.isascii():
             mark, words_with_marks = _patterns_with_marks()
             if mark.search(lower):
                 return words_with_marks.findall(lower)
         return _PLAIN_WORDS.findall(lower)
-
-    @staticmethod
-    def seam() -> re.Pattern[str]:
-        """Before white space, and after punctuation through which the case of a letter is not decided."""
-        return after_punctuation()
 
 
 class WhitespaceTokenizer(AbstractSplitter):
@@ -217,7 +198,6 @@ class WhitespaceTokenizer(AbstractSplitter):
 
     @staticmethod
     def split(text: str) -> list[str]:
-        """The runs of characters between white space."""
         return text.split()
 
 
@@ -234,13 +214,7 @@ class CodeTokenizer(AbstractSplitter):
 
     @staticmethod
     def split(text: str) -> list[str]:
-        """Names, numbers, operators, brackets, and line breaks with the indentation after them."""
         return [f"\n{line}" if mark else token for mark, line, token in _CODE.findall(text)]
-
-    @staticmethod
-    def seam() -> re.Pattern[str]:
-        """Before white space, and after a character that is not part of a longer operator."""
-        return AFTER_SINGLE_CHARACTER
 
     def decode(self, ids: Sequence[int]) -> str:
         """The tokens with a space between two on the same line; the original spacing inside a line is not kept."""
@@ -272,61 +246,23 @@ def _patterns_with_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class CharacterTokenizer(AbstractTokenizer):
+class CharacterTokenizer(AbstractSplitter):
     """Unicode code points; ids are given in the order in which they first appear."""
 
     kind = "character"
 
-    def __init__(self, characters: Sequence[str] | None = None) -> None:
-        self.grows = characters is None
-        self._characters = list(characters or ())
-        self._ids = np.full(_CODE_POINTS, -1, np.int32)
-        self._ids[[ord(character) for character in self._characters]] = np.arange(len(self._characters))
-
-    @property
-    def size(self) -> int:
-        """Number of distinct characters so far."""
-        return len(self._characters)
+    @staticmethod
+    def split(text: str) -> list[str]:
+        return list(text)
 
     def split_point(self, text: str) -> int:
-        """The end: a text may be split anywhere."""
         return len(text)
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text; new characters get new ids while the vocabulary grows."""
-        return [self._encode(text) for text in as_texts(texts)]
-
-    def _encode(self, text: str) -> Ids:
-        points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        ids: Ids = self._ids[points]
-        if ids.size and ids.min() < 0:
-            self._learn(points[ids < 0])
-            ids = self._ids[points]
-        return ids
-
-    def _learn(self, points: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> None:
-        fresh, first = np.unique(points, return_index=True)
-        fresh = fresh[np.argsort(first)]
-        if not self.grows:
-            raise _unknown(self.kind, chr(fresh[0]), self.size)
-        self._ids[fresh] = np.arange(self.size, self.size + fresh.size)
-        self._characters.extend(map(chr, fresh.tolist()))
-
-    def freeze(self) -> CharacterTokenizer:
-        """The same characters with the vocabulary closed."""
-        return CharacterTokenizer(self._characters) if self.grows else self
-
-    def token(self, identifier: int) -> str:
-        """The character."""
-        return self._characters[identifier]
-
     def decode(self, ids: Sequence[int]) -> str:
-        """The characters, joined."""
-        return "".join(self._characters[identifier] for identifier in ids)
+        return "".join(map(self.token, ids))
 
     def to_json(self) -> str:
-        """The characters."""
-        return _json(self.kind, {"vocabulary": self._characters})
+        return _json(self.kind, {"vocabulary": list(self._ids)})
 
 
 class ByteTokenizer(AbstractTokenizer):
@@ -336,15 +272,12 @@ class ByteTokenizer(AbstractTokenizer):
 
     @property
     def size(self) -> int:
-        """Always 256."""
         return 256
 
     def split_point(self, text: str) -> int:
-        """The end: a text may be split anywhere."""
         return len(text)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """The bytes of each text."""
         return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in as_texts(texts)]
 
     def token(self, identifier: int) -> str:
@@ -356,7 +289,6 @@ class ByteTokenizer(AbstractTokenizer):
         return bytes(ids).decode(errors="replace")
 
     def to_json(self) -> str:
-        """The kind; there is nothing else to save."""
         return _json(self.kind, {})
 
 
@@ -397,7 +329,7 @@ def _unknown(kind: str, token: str, size: int) -> TokenizerError:
 
 
 DEFAULT_BPE_SIZE = 1024
-_LEARNING_KINDS: dict[str, type[AbstractSplitter] | type[CharacterTokenizer]] = {
+_LEARNING_KINDS: dict[str, type[AbstractSplitter]] = {
     "word": WordTokenizer,
     "whitespace": WhitespaceTokenizer,
     "code": CodeTokenizer,

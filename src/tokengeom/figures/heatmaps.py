@@ -20,14 +20,7 @@ from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.figures.base import Figure, HeatmapPanel, Points, ScatterPanel
-from tokengeom.figures.ordering import (
-    MANY,
-    FeatureOrder,
-    cosine_panel,
-    feature_order,
-    names_of,
-    order_groups,
-)
+from tokengeom.figures.ordering import MANY, FeatureOrder, cosine_panel, feature_order, names_of, order_groups
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
@@ -164,11 +157,7 @@ def _geometry_panels(sources: Mapping[str, Factors], order: FeatureOrder) -> lis
 
 
 def _labelled(
-    kind: Items,
-    chosen: Int,
-    names: list[str],
-    prediction: FeaturePrediction,
-    run: Source | None,
+    kind: Items, chosen: Int, names: list[str], prediction: FeaturePrediction, run: Source | None
 ) -> list[HeatmapPanel]:
     """Cosines between the chosen items, as predicted and, where there is a run, as trained."""
     sources = {"predicted": Factors(prediction.W, prediction.H)}
@@ -239,10 +228,7 @@ def linear_plane(prediction: LinearPrediction) -> Figure:
             equal=True,
             from_origin=True,
         )
-        for title, name, W in (
-            ("Direction", "W^mm", prediction.W_mm),
-            ("Finite part", "W*", prediction.W_star),
-        )
+        for title, name, W in (("Direction", "W^mm", prediction.W_mm), ("Finite part", "W*", prediction.W_star))
     ]
     return Figure("linear-plane", "The limit of training in the plane", _plane_caption(prediction), panels, columns=2)
 

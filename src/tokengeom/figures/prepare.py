@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tokengeom.ask.item_search import JOINER
 from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, HeatmapPanel, LinePanel, Panel, Points, Scale
 
@@ -35,6 +36,9 @@ BREAK = "#6E6E6E"
 LIGHT_BREAK = "#F2F2F2"
 """Lines between groups of a heat-map, on the diverging palette and on the darker sequential one."""
 MISSING = "#D9D9D9"
+
+UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Cs", "Co")
+"""Categories of characters that are not seen."""
 
 FONT = "DejaVu Sans"
 WEB_FONT = "'DejaVu Sans', Verdana, system-ui, sans-serif"
@@ -142,7 +146,11 @@ def legible(name: str) -> str:
     start, end = len(name) - len(name.lstrip(" ")), len(name.rstrip(" "))
     if start or end < len(name):
         return "␣" * start + legible(name[start:end]) + "␣" * (len(name) - max(start, end))
-    shown = (repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs", "Co") else c for c in name)
+    spelled = {match.start() for match in JOINER.finditer(name)}
+    shown = (
+        c if place in spelled or unicodedata.category(c) not in UNSEEN else repr(c)[1:-1]
+        for place, c in enumerate(name)
+    )
     return "".join(shown)
 
 

@@ -99,7 +99,6 @@ class Linear(AbstractFactoredModel):
 
     @property
     def trainable(self) -> tuple[str, ...]:
-        """``W``, and ``H`` where embeddings are learned."""
         return ("W", "H") if self.learn_embeddings else ("W",)
 
 
@@ -130,7 +129,6 @@ class UFM(AbstractFactoredModel):
 
     @property
     def trainable(self) -> tuple[str, ...]:
-        """Both factors."""
         return ("W", "H")
 
 

@@ -184,7 +184,6 @@ class ModuleModel(AbstractLanguageModel):
 
     @property
     def architecture(self) -> str:
-        """Name of the module's class."""
         return type(self.module).__name__
 
     @property
@@ -197,7 +196,6 @@ class ModuleModel(AbstractLanguageModel):
         return self.head.rows * (1 if keeps_last(self.module) else length)
 
     def states(self, batch: list[tuple[int, ...]]) -> Float:
-        """H of texts of one length, d x batch, checked to reproduce the logits."""
         with head_input(self.head_module) as seen:
             logits = last_logits(self.module, batch)
         if len(seen) != 1:
@@ -223,11 +221,9 @@ class FunctionModel(AbstractLanguageModel):
 
     @property
     def architecture(self) -> str:
-        """Name of the function."""
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def states(self, batch: list[tuple[int, ...]]) -> Float:
-        """H of texts of one length, d x batch."""
         assert self.function is not None
         given = self.function(np.asarray(batch, np.int64))
         H = as_array(given) if hasattr(given, "detach") else np.asarray(given)
@@ -320,20 +316,9 @@ def _given_head(model: Any, head: Any) -> Head:
             "head is needed too: language_model(function, head=W), or head=(W, bias)."
         )
     W, bias = head if isinstance(head, tuple) else (getattr(head, "weight", head), getattr(head, "bias", None))
-    checked = Factors.of(_Pair(W, bias))
+    # The states that it is applied to are not known: one state of zeros stands for them.
+    checked = Factors.of(Factors(W, np.zeros((int(W.shape[-1]), 1)), bias))
     return Head(checked.W, checked.bias, 1.0, None, False)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A head in the form that `Factors.of` checks: its H is one zero state."""
-
-    W: Any
-    bias: Any
-
-    @property
-    def H(self) -> Float:
-        return np.zeros((int(self.W.shape[-1]), 1))
 
 
 def _batches(sequences: Sequence[tuple[int, ...]], entries: Callable[[int], int]) -> Iterator[list[int]]:

@@ -189,9 +189,11 @@ def read_file(path: Path) -> Arrays:
 
     Nothing is unpickled, and no memory is allocated for more numbers than the file has.
     """
+    from safetensors.numpy import load_file
+
     require_regular(path)
     try:
-        return _tensors(path) if path.suffix == ".safetensors" else _numpy(path)
+        return load_file(path) if path.suffix == ".safetensors" else _numpy(path)
     except TokengeomError:
         raise
     # A damaged file leads these libraries to errors of many types; NumPy has no bfloat16, which is a KeyError.
@@ -203,12 +205,6 @@ def read_file(path: Path) -> Arrays:
             how = "NumPy has no such numbers (bfloat16): save it as float32" if short else "Likely truncated or damaged"
         reason = str(error).rstrip(". ") or type(error).__name__
         raise CheckpointError(f"{path} cannot be read as {kind}: {reason}. {how}.") from error
-
-
-def _tensors(path: Path) -> Arrays:
-    from safetensors.numpy import load_file
-
-    return dict(load_file(path))
 
 
 def _numpy(path: Path) -> Arrays:

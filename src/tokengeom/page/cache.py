@@ -26,7 +26,7 @@ from typing import Any
 
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.results.contract import AbstractResult
-from tokengeom.results.convert import Digest, damaged, from_plain
+from tokengeom.results.convert import Digest, damaged, from_entries, from_plain
 from tokengeom.results.folders import (
     HEAD_BYTES,
     MADE_BY_US,
@@ -297,14 +297,7 @@ def read_finished(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"The report in {folder} is not finished. Run the same command again; finished stages are reused."
         )
-    inputs = record["page"]["inputs"]
-    shown = from_plain(
-        _Shown,
-        {name: inputs[name] for name in ("title", "missing", "stages") if name in inputs},
-        folder,
-        "page, inputs",
-    )
-    for name, key in shown.stages.items():
+    for name, key in from_entries(_Shown, record["page"]["inputs"], folder).stages.items():
         if name not in record["stages"] or record["stages"][name]["key"] != key:
             raise damaged(folder, f"its page shows a stage {name!r}, which is not there")
     return record

@@ -11,8 +11,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, SEEDS
@@ -22,14 +23,15 @@ from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import blas_threads_for, seen_tokens
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.resources import LONG, Estimate
+from tokengeom.corpus.files import exists
 from tokengeom.page.cache import ResultsFolder, code_hash
-from tokengeom.page.compare_models import LIMIT_TOLERANCE, wants_proxy
+from tokengeom.page.compare_models import LIMIT_TOLERANCE, count_for_model, supports_for_model, wants_proxy
 from tokengeom.page.read_model import Models
-from tokengeom.page.settings import ReportSettings
-from tokengeom.page.source_text import SourceText
-from tokengeom.page.training_ahead import LaterTraining, SecondProcess
+from tokengeom.page.settings import ModelTextSettings, ReportSettings
+from tokengeom.page.source_text import SourceText, content_hashes
 from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
+from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import estimate_prediction
 from tokengeom.theory.solving_time import measure_speed
@@ -75,8 +77,6 @@ class Stage:
     ``measure``
         Measures time and memory for statistics, and gives None where nothing will be made; stages that share it are
         measured once. Without it, a stage takes its expected duration.
-    ``ahead``
-        Model and place of a training that a second process makes meanwhile; None for every other stage.
     """
 
     name: str
@@ -89,7 +89,6 @@ class Stage:
     settings: Callable[[Executor], Mapping[str, Any]] = lambda executor: {}
     has_own_bars: bool = False
     measure: Callable[[NextTokenStatistics], Estimate | None] | None = None
-    ahead: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +120,25 @@ class Plan:
         return sum(stage.seconds for stage in self.stages)
 
     @property
-    def shares_cores(self) -> bool:
-        """Whether trainings leave half of the cores to a second process."""
-        return any(stage.ahead for stage in self.stages)
+    def reading(self) -> dict[str, Any]:
+        """The text, how it is read, and the content of a saved tokenizer, whose file may change under the same name."""
+        tokenizer, text = self.settings.tokenizer, self.source
+        assert isinstance(text, SourceText), "given statistics are not read"
+        saved = list(content_hashes(Path(tokenizer))) if tokenizer is not None and exists(tokenizer) else []
+        if self.models is not None:
+            saved = [self.models.folders[self.models.last].tokenizer_digest]
+        return {"text": text.digest, "reading": asdict(text.reading), "saved_tokenizer": saved}
+
+    def count(self, chosen: Mapping[str, Any], progress: AbstractProgress) -> NextTokenStatistics:
+        """Statistics of the text as was chosen, or with the tokenizer of the last model; or the given ones."""
+        source, settings, models = self.source, self.settings, self.models
+        if isinstance(source, NextTokenStatistics):
+            limited = source.limited(**settings.limits)
+            return limited if models is None else supports_for_model(limited, ModelTextSettings())
+        if models is None:
+            return count(source.corpus, progress=progress, **chosen, **asdict(source.reading))
+        model, cuts = models.load(models.last, progress), ModelTextSettings(**settings.model_cuts)
+        return supports_for_model(count_for_model(source.corpus, model, cuts, source.reading, progress), cuts)
 
     @property
     def after_counting(self) -> Sequence[Stage]:
@@ -136,26 +151,19 @@ class Executor:
 
     ``results``, ``keys``
         Result and key of every stage that was carried out, by its name.
-    ``second``
-        The process that makes later trainings; None where there is none.
     """
 
     def __init__(self, plan: Plan, folder: ResultsFolder, progress: OverallProgress) -> None:
         self.plan, self.folder, self.progress = plan, folder, progress
         self.results: dict[str, AbstractResult] = {}
         self.keys: dict[str, str] = {}
-        self.second: SecondProcess | None = None
         self._announced = self._introduced = False
 
     def run(self) -> None:
         """Find or make the result of every stage."""
-        try:
-            for stage in self.plan.stages:
-                with self.progress.part(stage.seconds, stage.title):
-                    self._run_stage(stage)
-        finally:
-            if self.second is not None:
-                self.second.stop()
+        for stage in self.plan.stages:
+            with self.progress.part(stage.seconds, stage.title):
+                self._run_stage(stage)
 
     def result(self, name: str, kind: type[R]) -> R:
         """The result of an earlier stage."""
@@ -201,7 +209,6 @@ class Executor:
                     self.progress.shown.say(f"{said} How long it takes is measured when the text is counted.")
         elif not self._announced:
             self._announced = True
-            self._train_ahead(left)
             # What cannot be estimated cannot be made either, and its stage says why.
             with suppress(InputError, ProblemError):
                 # Trainings begin and are dropped, for which packages are loaded and code is compiled.
@@ -209,45 +216,21 @@ class Executor:
                     expected = estimate_stages(left, self.statistics)
                 expected.announce(self.progress.shown)
 
-    def _train_ahead(self, left: Sequence[Stage]) -> None:
-        """Start the process that makes the later trainings which are still missing."""
-        trainings = []
-        for stage in left:
-            if stage.ahead is not None and set(stage.needs) <= set(self.keys):
-                key = self.folder.key(stage.name, self._inputs(stage))
-                if not self.folder.is_current(stage.name, key):
-                    snapshots = self.folder.snapshots(stage.name, key).absolute()
-                    trainings.append(LaterTraining(*stage.ahead, str(snapshots)))
-        if trainings:
-            self.second = SecondProcess.start(self.folder.folder / STATISTICS, self.plan.settings, trainings)
-
 
 def estimate_stages(stages: Sequence[Stage], stats: NextTokenStatistics) -> Estimate:
-    """The sum over stages: predictions and trainings are measured, the others have their expected duration.
-
-    Trainings that a second process makes take place at the same time as everything else.
-    """
+    """The sum over stages: predictions and trainings are measured, the others have their expected duration."""
 
     @cache
     def measured(measure: Callable[[NextTokenStatistics], Estimate | None]) -> Estimate | None:
         return measure(stats)
 
-    own, ahead = list[Estimate](), list[Estimate]()
+    parts = list[Estimate]()
     for stage in stages:
         usual = Estimate(stage.title, stage.seconds, stage.seconds)
         expected = usual if stage.measure is None else measured(stage.measure)
-        if expected is None:
-            continue
-        what = f"{stage.title}, at the same time" if stage.ahead else stage.title
-        (ahead if stage.ahead else own).append(Estimate(what, expected.shortest, expected.longest, expected.bytes))
-    first, second = Estimate.total("The report", own), Estimate.total("", ahead)
-    return Estimate(
-        first.what,
-        max(first.shortest, second.shortest),
-        max(first.longest, second.longest),
-        first.bytes + second.bytes,
-        (*own, *ahead),
-    )
+        if expected is not None:
+            parts.append(Estimate(stage.title, expected.shortest, expected.longest, expected.bytes))
+    return Estimate.total("The report", parts)
 
 
 def measure_limit(proxy: bool | None, stats: NextTokenStatistics) -> Estimate:

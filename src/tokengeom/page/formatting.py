@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.verdict import explained_bounds, is_hardly_reproducible
+from tokengeom.comparison.verdict import explained_bounds
 from tokengeom.figures.prepare import legible, short
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def explained_share(agreement: Agreement) -> str:
     """Share of the reproducible geometry that is explained; with one training, the least that it can be."""
     if not math.isfinite(agreement.fair):
         return DASH
-    if is_hardly_reproducible(agreement):
+    if agreement.is_hardly_reproducible:
         return "an unknown share"
     if math.isfinite(agreement.reproducible):
         return agreement.explained_text() or DASH

@@ -39,7 +39,7 @@ from tokengeom.page.read_model import find_models
 from tokengeom.page.report_contents import ReportContents, missing_sentences, title_of
 from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
 from tokengeom.page.source_text import SourceText, find_text, joined_names
-from tokengeom.page.stages import READ, counted, model_stages, training_stages
+from tokengeom.page.stages import READ, model_stages, training_stages
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.folders import atomic_folder, only_writer, replace_file
 from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
@@ -319,7 +319,7 @@ def estimate_report(
     shown, text = progress or SilentProgress(), given_statistics(source) or find_text(source, reading)
     plan = plan_report(text, asked)
     chosen = choose(text, asked, shown).settings if isinstance(text, SourceText) and plan.models is None else {}
-    return estimate_stages(plan.after_counting, counted(plan, chosen, shown))
+    return estimate_stages(plan.after_counting, plan.count(chosen, shown))
 
 
 def given_statistics(source: object) -> NextTokenStatistics | None:

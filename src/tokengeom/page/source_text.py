@@ -12,14 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from tokengeom.core.errors import CorpusError
-from tokengeom.corpus.documents import (
-    AUTO,
-    KNOWN_MARKER,
-    AbstractTextSource,
-    AbstractTokenSource,
-    Piece,
-    PlainText,
-)
+from tokengeom.corpus.documents import AUTO, KNOWN_MARKER, AbstractTextSource, AbstractTokenSource, Piece, PlainText
 from tokengeom.corpus.files import STANDARD_INPUT, exists, plain_suffix
 from tokengeom.corpus.locate import ReadingSettings, find_files, open_corpus
 from tokengeom.corpus.stories import BuiltInStories

@@ -9,8 +9,7 @@
 
 Given statistics need no choice, and a transformer is trained only where it is wanted and can be. The second run of a
 model is the same training with another seed, which shows how much of the geometry is reproducible; predictions at the
-loss are made for the loss of the first run. On two cores or more, a second process makes the later trainings of every
-model meanwhile (`tokengeom.page.training_ahead`).
+loss are made for the loss of the first run.
 
 Where trained models are given, reading them takes the place of training: ``model-1, model-2, ...`` instead of
 ``run-...``. The text is counted with the tokenizer of the last one and its whole vocabulary, so there is no choice. The
@@ -20,11 +19,9 @@ read on more contexts (`tokengeom.page.tied_stages`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tokengeom.comparison.compare import compare
@@ -35,16 +32,9 @@ from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import AT_LOSS, norms_at_loss
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.resources import Estimate
-from tokengeom.corpus.files import exists
 from tokengeom.page.chosen_settings import Choice, choose
-from tokengeom.page.compare_models import (
-    count_for_model,
-    predict_or_proxy,
-    solver_device,
-    supports_for_model,
-)
+from tokengeom.page.compare_models import predict_or_proxy, solver_device
 from tokengeom.page.executor import (
     AT_LOSS_TOLERANCE,
     PASSES,
@@ -52,7 +42,6 @@ from tokengeom.page.executor import (
     PASSES_PER_PERMUTATION,
     STATISTICS,
     Executor,
-    Plan,
     Stage,
     measure_at_loss,
     measure_comparison,
@@ -62,16 +51,9 @@ from tokengeom.page.executor import (
     measure_rivals,
 )
 from tokengeom.page.read_model import Models, ReadModel
-from tokengeom.page.settings import MODEL_NAMES, TRANSFORMER, ModelTextSettings, ReportSettings
-from tokengeom.page.source_text import SourceText, content_hashes
+from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, TRANSFORMER, ReportSettings
+from tokengeom.page.source_text import SourceText
 from tokengeom.page.tied_stages import tied_stages
-from tokengeom.page.training_ahead import (
-    estimate_model,
-    expected_seconds,
-    half_of_the_threads,
-    later_trainings,
-    train_model,
-)
 from tokengeom.page.unseen import (
     COUNTED,
     CUT,
@@ -94,6 +76,7 @@ from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.run import Run
+from tokengeom.training.train import estimate_training, train
 
 Source = SourceText | NextTokenStatistics
 CHOICE, PREDICTION, PATH = "choice", "prediction", "path"
@@ -103,15 +86,16 @@ EVERY_STAGE = ("core", "results", "statistics", "page.executor", "page.stages", 
 COUNTING = (*EVERY_STAGE, "corpus", "page.source_text", "page.chosen_settings")
 PREDICTING = (*EVERY_STAGE, "problems", "solvers", "theory", "page.compare_models")
 COMPARING = (*PREDICTING, "comparison", "corpus", "models", "training", "page.read_model")
-TRAINING = (*COMPARING, "page.cache", "page.training_ahead")
-READING = (*COMPARING, "corpus")
+TRAINING = (*COMPARING, "page.cache")
 TYING = (*COUNTING, "problems", "solvers", "theory", "page.unseen")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""
-FINISHED_SECONDS, READING_SECONDS = 1.0, 5.0
+READING_SECONDS = 5.0
 UNSEEN_SECONDS, UNTIED_SECONDS = 25.0, 8.0
 PATH_SECONDS, AT_LOSS_SECONDS, COMPARING_SECONDS, RIVALS_SECONDS = 4.0, {"nuclear": 1.0, "gamma2": 4.0}, 3.0, 7.0
-"""Expected durations, until they are measured: a training that a second process made, reading a model, the prediction
-with ties and without, the path, predictions at a loss, a comparison, rival explanations."""
+"""Expected durations, until they are measured: reading a model, the prediction with ties and without, the path,
+predictions at a loss, a comparison, rival explanations."""
+REHEARSAL, SNAPSHOT_SECONDS = 0.7, 10.0
+"""Seconds of training per model that the estimate is made from, and time between two snapshots of a training."""
 PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
 """Loss gaps of the path, as shares of the gap of a uniform guess, in the order in which they are solved."""
 
@@ -119,28 +103,18 @@ PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
 def training_stages(source: Source, settings: ReportSettings, models: Sequence[str]) -> list[Stage]:
     """The stages of a report that trains its models."""
     stages = [_choice_stage(source, settings)] if isinstance(source, SourceText) else []
-    stages += [_counting(source, 1.0, COUNTING), _prediction_stage(3.0, estimate_prediction), _path_stage()]
-    ahead = later_trainings(settings, models)
-    # Trainings that differ in their seed only take the same time: they are measured once.
-    measures = {model: partial(estimate_model, model, settings, bool(ahead)) for model in models}
-
-    def training(model: str, place: int) -> Stage:
-        return _training_stage(model, place, settings, (model, place) in ahead, measures[model])
-
-    # A second process begins with the fastest model. Here the slowest comes first: then the others are compiled.
-    slowest_first = list(dict.fromkeys(model for model, _ in reversed(ahead))) or models
-    stages += [training(model, 0) for model in slowest_first]
+    stages += _predicting_stages(source, 1.0, COUNTING, estimate_prediction)
     for model in models:
-        later = [training(model, place) for place in range(1, settings.trainings)]
-        others = tuple(stage.name for stage in later)
-        stages += [*later, *_comparing_stages(model, MODEL_NAMES[model], settings, others)]
+        # Trainings that differ in their seed only take the same time: they are measured once.
+        measure = partial(estimate_training, **vars(settings.training(model)), rehearsal=REHEARSAL)
+        trainings = [_training_stage(model, place, settings, measure) for place in range(settings.trainings)]
+        stages += [*trainings, *_comparing_stages(model, MODEL_NAMES[model], settings, trainings[1:])]
     return [*stages, *(_unseen_stages(models) if settings.unseen else [])]
 
 
 def model_stages(source: Source, settings: ReportSettings, models: Models) -> list[Stage]:
     """The stages of a report about trained models."""
-    limit = partial(measure_limit, settings.proxy)
-    stages = [_counting(source, 8.0, READING), _prediction_stage(3.0, limit), _path_stage()]
+    stages = _predicting_stages(source, 8.0, COMPARING, partial(measure_limit, settings.proxy))
     # Models are of one size: reading is measured once.
     reading = partial(measure_reading, models)
     stages += [_reading_stage(models, place, reading) for place in (models.last, *range(models.last))]
@@ -158,60 +132,46 @@ def _choice_stage(text: SourceText, settings: ReportSettings) -> Stage:
         3.0,
         lambda executor: choose(text, settings, executor.progress),
         COUNTING,
-        settings=lambda executor: {**_reading(executor.plan), "asked": settings.cuts},
+        settings=lambda executor: {**executor.plan.reading, "asked": settings.cuts},
         has_own_bars=True,
     )
 
 
-def _counting(source: Source, seconds: float, code: tuple[str, ...]) -> Stage:
-    is_text = isinstance(source, SourceText)
-    title = "Counting" if is_text else "Saving the statistics"
-    return Stage(STATISTICS, title, seconds, _statistics, code, settings=_statistics_settings, has_own_bars=is_text)
+def _predicting_stages(
+    source: Source, seconds: float, code: tuple[str, ...], measure: Callable[[NextTokenStatistics], Estimate]
+) -> list[Stage]:
+    """The statistics, the prediction in the limit, and those along the loss, which the page's slider goes through.
 
-
-def _prediction_stage(seconds: float, measure: Callable[[NextTokenStatistics], Estimate] | None = None) -> Stage:
-    return Stage(
-        PREDICTION,
-        "Predicting",
-        seconds,
-        _prediction,
-        PREDICTING,
-        needs=(STATISTICS,),
-        settings=lambda executor: executor.plan.settings.model_prediction,
-        has_own_bars=True,
-        measure=measure,
-    )
-
-
-def _path_stage() -> Stage:
-    """The stage of the predictions along the loss, which the page's slider goes through."""
-    return Stage(
-        PATH,
-        "Predicting along the loss",
-        PATH_SECONDS,
-        _path,
-        COMPARING,
-        needs=(PREDICTION,),
-        settings=lambda executor: {"shares": list(PATH_SHARES), "tolerance": AT_LOSS_TOLERANCE},
-        measure=measure_path,
-    )
+    ``seconds``, ``code``
+        Of counting.
+    ``measure``
+        Of the prediction in the limit.
+    """
+    counting = "Counting" if isinstance(source, SourceText) else "Saving the statistics"
+    statistics = partial(Stage, settings=_statistics_settings, has_own_bars=isinstance(source, SourceText))
+    prediction = partial(Stage, settings=lambda executor: executor.plan.settings.model_prediction, has_own_bars=True)
+    path = partial(Stage, settings=lambda executor: {"shares": list(PATH_SHARES), "tolerance": AT_LOSS_TOLERANCE})
+    return [
+        statistics(STATISTICS, counting, seconds, _statistics, code),
+        prediction(PREDICTION, "Predicting", 3.0, _prediction, PREDICTING, (STATISTICS,), measure=measure),
+        path(PATH, "Predicting along the loss", PATH_SECONDS, _path, COMPARING, (PREDICTION,), measure=measure_path),
+    ]
 
 
 def _training_stage(
-    model: str, place: int, settings: ReportSettings, is_ahead: bool, measure: Callable[[NextTokenStatistics], Estimate]
+    model: str, place: int, settings: ReportSettings, measure: Callable[[NextTokenStatistics], Estimate]
 ) -> Stage:
     title = f"Training: {MODEL_NAMES[model]}"
     return Stage(
         run_stage(model, place),
         f"{title}, training {place + 1}" if place else title,
-        FINISHED_SECONDS if is_ahead else expected_seconds(settings, model),
+        settings.training(model).steps * SECONDS_PER_STEP[model],
         partial(_run, model, place),
         TRAINING,
         needs=(STATISTICS, PREDICTION),
         settings=lambda executor: {"training": settings.training(model, place).to_dict()},
         has_own_bars=True,
         measure=measure,
-        ahead=(model, place) if is_ahead else None,
     )
 
 
@@ -230,7 +190,7 @@ def _reading_stage(models: Models, place: int, measure: Callable[[NextTokenStati
         f"Reading: {folder.name}",
         READING_SECONDS,
         lambda executor: models.read(place, executor.statistics, bos(executor), executor.progress),
-        READING,
+        COMPARING,
         needs=(STATISTICS,),
         settings=lambda executor: {**read, "bos": bos(executor)},
         has_own_bars=True,
@@ -239,7 +199,7 @@ def _reading_stage(models: Models, place: int, measure: Callable[[NextTokenStati
 
 
 def _comparing_stages(
-    model: str, name: str, settings: ReportSettings, others: tuple[str, ...] = (), *, with_rivals: bool = True
+    model: str, name: str, settings: ReportSettings, others: Sequence[Stage] = (), *, with_rivals: bool = True
 ) -> list[Stage]:
     """Stages that compare a model: predictions at its loss, the comparison, and rival explanations.
 
@@ -263,7 +223,7 @@ def _comparing_stages(
         Stage,
         code=COMPARING,
         needs=(STATISTICS, PREDICTION, run),
-        uses=(*others, *norms.values()),
+        uses=(*(stage.name for stage in others), *norms.values()),
         settings=lambda executor: executor.plan.settings.draws,
         has_own_bars=True,
     )
@@ -290,7 +250,7 @@ def _unseen_stages(models: Sequence[str]) -> list[Stage]:
 
     def cut_settings(executor: Executor) -> dict[str, Any]:
         plan = executor.plan
-        given = {"given": plan.source.hash} if isinstance(plan.source, NextTokenStatistics) else _reading(plan)
+        given = {"given": plan.source.hash} if isinstance(plan.source, NextTokenStatistics) else plan.reading
         return {**given, "sizes": [list(size) for size in SIZES]}
 
     tied = partial(Stage, code=TYING, has_own_bars=True)
@@ -373,22 +333,7 @@ def run_stage(model: str, place: int = 0) -> str:
     return f"run-{model}-{place + 1}" if place else f"run-{model}"
 
 
-def _norms(given: NextTokenStatistics | FeaturePrediction) -> Sequence[str]:
-    """Norms in which predictions at a loss are made; others would take minutes."""
-    return norms_at_loss(given.P, None)
-
-
 MEASURES = {(norm, is_read): partial(measure_at_loss, norm, is_read) for norm in AT_LOSS for is_read in (False, True)}
-
-
-def _reading(plan: Plan) -> dict[str, Any]:
-    """The text, how it is read, and the content of a saved tokenizer, whose file may change under the same name."""
-    tokenizer, text, models = plan.settings.tokenizer, plan.source, plan.models
-    assert isinstance(text, SourceText), "given statistics are not read"
-    saved = list(content_hashes(Path(tokenizer))) if tokenizer is not None and exists(tokenizer) else []
-    if models is not None:
-        saved = [models.folders[models.last].tokenizer_digest]
-    return {"text": text.digest, "reading": asdict(text.reading), "saved_tokenizer": saved}
 
 
 def _statistics_settings(executor: Executor) -> dict[str, Any]:
@@ -397,25 +342,13 @@ def _statistics_settings(executor: Executor) -> dict[str, Any]:
     if isinstance(plan.source, NextTokenStatistics):
         return {"given": plan.source.limited(**plan.settings.limits).hash}
     if plan.models is not None:
-        return {**_reading(plan), "settings": plan.settings.model_cuts}
-    return {**_reading(plan), "settings": dict(executor.result(CHOICE, Choice).settings)}
+        return {**plan.reading, "settings": plan.settings.model_cuts}
+    return {**plan.reading, "settings": dict(executor.result(CHOICE, Choice).settings)}
 
 
 def _statistics(executor: Executor) -> NextTokenStatistics:
     chosen = executor.result(CHOICE, Choice).settings if CHOICE in executor.results else {}
-    return counted(executor.plan, chosen, executor.progress)
-
-
-def counted(plan: Plan, chosen: Mapping[str, Any], progress: AbstractProgress) -> NextTokenStatistics:
-    """Statistics of the text with the chosen settings, or with the tokenizer of the last model; or the given ones."""
-    source, settings, models = plan.source, plan.settings, plan.models
-    if isinstance(source, NextTokenStatistics):
-        limited = source.limited(**settings.limits)
-        return limited if models is None else supports_for_model(limited, ModelTextSettings())
-    if models is None:
-        return count(source.corpus, progress=progress, **chosen, **asdict(source.reading))
-    model, cuts = models.load(models.last, progress), ModelTextSettings(**settings.model_cuts)
-    return supports_for_model(count_for_model(source.corpus, model, cuts, source.reading, progress), cuts)
+    return executor.plan.count(chosen, executor.progress)
 
 
 def _prediction(executor: Executor) -> FeaturePrediction | ProxyPrediction:
@@ -437,7 +370,11 @@ def _predicted(executor: Executor) -> FeaturePrediction | ProxyPrediction:
 def _path(executor: Executor) -> PredictedPath | None:
     """Predictions along the loss; None where there are none, or they would take minutes."""
     prediction = _predicted(executor)
-    if isinstance(prediction, ProxyPrediction) or not prediction.rank or "nuclear" not in _norms(prediction):
+    if (
+        isinstance(prediction, ProxyPrediction)
+        or not prediction.rank
+        or "nuclear" not in norms_at_loss(prediction.P, None)
+    ):
         return None
     gaps = [share * prediction.largest_gap for share in PATH_SHARES]
     try:
@@ -451,28 +388,19 @@ def _path(executor: Executor) -> PredictedPath | None:
 def _run(model: str, place: int, executor: Executor) -> Run:
     """One trained model; the first run of a model is compared with the prediction during training."""
     name, settings = run_stage(model, place), executor.plan.settings
-    if executor.second is not None and place:
-        with executor.progress.stage(f"Training: {MODEL_NAMES[model]}, training {place + 1}", None):
-            executor.second.wait_for(model, place)
-    with _threads(executor, settings.training(model).is_network):
-        run = train_model(
-            executor.statistics,
-            settings,
-            model,
-            place,
-            executor.folder.snapshots(name, executor.keys[name]),
-            probes={} if place else feature_probes(executor.result(PREDICTION, FeaturePrediction)),
-            progress=executor.progress,
-        )
+    run = train(
+        executor.statistics,
+        **vars(settings.training(model, place)),
+        probes={} if place else feature_probes(executor.result(PREDICTION, FeaturePrediction)),
+        progress=executor.progress,
+        checkpoint=executor.folder.snapshots(name, executor.keys[name]),
+        checkpoint_seconds=SNAPSHOT_SECONDS,
+        resume=True,
+    )
     # On Ctrl-C, `train` returns the run so far. A report must not be made from it: the next one resumes the training.
     if run.status == "interrupted":
         raise KeyboardInterrupt
     return run
-
-
-def _threads(executor: Executor, is_network: bool = False) -> AbstractContextManager[None]:
-    """Half of the threads where a second process has the others: compiled loops wait for their slowest thread."""
-    return half_of_the_threads(is_network) if executor.plan.shares_cores else nullcontext()
 
 
 def _compared(model: str, executor: Executor) -> list[Run | ModelStates]:
@@ -495,7 +423,7 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
     if not compared or isinstance(prediction, ProxyPrediction):
         return None
     gap = compared[0].loss_gap
-    if not 0 < gap < prediction.largest_gap or norm not in _norms(prediction):
+    if not 0 < gap < prediction.largest_gap or norm not in norms_at_loss(prediction.P, None):
         return None
     device = "cpu" if executor.plan.models is None else solver_device(executor.plan.settings.device)
     try:
@@ -519,5 +447,4 @@ def _comparison(model: str, executor: Executor) -> Comparison | None:
 
 def _rivals(model: str, executor: Executor) -> Rivals | None:
     runs, at, draws = _judged(model, executor)
-    with _threads(executor):
-        return rivals(executor.statistics, runs, _predicted(executor), at=at, **draws) if runs else None
+    return rivals(executor.statistics, runs, _predicted(executor), at=at, **draws) if runs else None

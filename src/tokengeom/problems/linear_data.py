@@ -1,16 +1,15 @@
 """The data of the linear model: supports, probabilities, weights, fixed embeddings, and names for sentences.
 
 where ``S`` and ``P`` are V x m, ``pi`` has m entries, and ``H`` is d x m with one column per context. Data made with
-`LinearData.of` are checked: V >= 2, m >= 1, no empty support, finite embeddings, no embedding equal to 0.
+`LinearData.of` are checked as statistics are; V >= 2, and embeddings are finite and not 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tokengeom.core.errors import ProblemError
@@ -48,14 +47,18 @@ class LinearData:
     @staticmethod
     def of(stats: SoftLabels, embeddings: Matrix) -> LinearData:
         """Checked data from statistics and embeddings (d x m), with the names that the statistics have."""
-        P = _checked_probabilities(stats.P)
-        H = check_embeddings(embeddings, P.shape[1])
-        data = LinearData(P > 0, P, _checked_weights(stats.pi, P.shape[1]), H)
-        if not isinstance(stats, NextTokenStatistics):
+        known = stats if isinstance(stats, NextTokenStatistics) else None
+        given = known or NextTokenStatistics.from_probabilities(stats.P, stats.pi)
+        if given.V < 2:
+            raise ProblemError(f"At least 2 tokens are needed, or nothing is left to predict; got V={given.V}.")
+        H = check_embeddings(embeddings, given.m)
+        P, pi = dense(given.P), given.pi
+        data = LinearData(P > 0, P / P.sum(axis=0), pi / pi.sum(), H)
+        if known is None:
             return data
-        if stats.contexts is not None:
-            check_duplicates(stats.contexts, H)
-        return LinearData(data.S, P, data.pi, H, context_names(stats), list(stats.vocabulary))
+        if known.contexts is not None:
+            check_duplicates(known.contexts, H)
+        return replace(data, context_names=context_names(known), token_names=list(known.vocabulary))
 
     @property
     def V(self) -> int:
@@ -103,38 +106,3 @@ def context_names(stats: NextTokenStatistics) -> list[str] | None:
 def _listing(names: list[str]) -> str:
     shown = ", ".join(names[:LONGEST_LIST])
     return shown if len(names) <= LONGEST_LIST else f"{shown} and {len(names) - LONGEST_LIST} more"
-
-
-def _checked_probabilities(given: Matrix) -> Float:
-    P = dense(given)
-    if P.ndim != 2:
-        raise ProblemError(f"P must be a V x m matrix; got an array of shape {P.shape}.")
-    V, m = P.shape
-    if m == 0:
-        raise ProblemError("The data must hold at least one context; got m=0. Count a longer text.")
-    if V < 2:
-        raise ProblemError(f"The vocabulary must hold at least 2 tokens, or nothing is left to predict; got V={V}.")
-    if not np.all(np.isfinite(P)) or P.min() < 0:
-        v, j = np.argwhere(~(P >= 0) | ~np.isfinite(P))[0]
-        raise ProblemError(
-            f"Probabilities must be finite and at least 0; got P[{v}, {j}]={P[v, j]} (token {v}, context {j})."
-        )
-    total = P.sum(axis=0)
-    for j in np.flatnonzero(total <= 0)[:1]:
-        raise ProblemError(
-            f"Every context must be followed by at least one token; context {j} has an empty support "
-            f"(column sum {total[j]}). Drop the context or fix its counts."
-        )
-    for j in np.flatnonzero(np.abs(total - 1) > 1e-8)[:1]:
-        raise ProblemError(f"Every column of P must sum to 1; column {j} sums to {total[j]!r}. Pass counts instead.")
-    return np.asarray(P / total)
-
-
-def _checked_weights(pi: ArrayLike | None, m: int) -> Float:
-    weights = np.full(m, 1.0 / m) if pi is None else np.asarray(pi, dtype=np.float64)
-    if weights.shape != (m,):
-        raise ProblemError(f"pi must have one entry per context, shape ({m},); got shape {weights.shape}.")
-    bad = np.flatnonzero(~(weights > 0) | ~np.isfinite(weights))
-    if bad.size:
-        raise ProblemError(f"Every context's weight must be positive; got pi[{bad[0]}]={weights[bad[0]]}.")
-    return np.asarray(weights / weights.sum())

@@ -29,7 +29,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Container, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,8 +41,7 @@ from tokengeom.results.manifests import MANIFEST, added, as_json, open_plain, re
 MADE_BY_US = b'<meta name="generator" content="tokengeom'
 FIGURE_BY_US = b"tokengeom figure"
 HEAD_BYTES = 4096
-"""What a page and a picture of ours say of themselves, and the number of bytes at a page's beginning in which it does.
-"""
+"""What pages and pictures of ours say of themselves, and how many bytes at the beginning of a page have it."""
 _PREFIX, _OWNER, _NEW, _OLD = ".tokengeom-", "owner.json", "new", "old"
 _WORK = "tokengeom-work"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
@@ -136,8 +135,15 @@ def require_ours(target: Path, *marks: bytes) -> None:
         )
 
 
+def require_name(target: Path) -> None:
+    """Refuse the current folder, the root and an empty path as the place of a result: they cannot be exchanged."""
+    if not target.name:
+        raise InputError(f"A result needs a folder of its own; got '{target}'. Name one, such as {target / 'results'}.")
+
+
 def check_target(target: Path, kind: str) -> None:
     """Refuse a target that exists, unless it is an empty folder or holds only an older result of the same kind."""
+    require_name(target)
     try:
         folder = _link_target(target)
         if folder.parent.is_dir():
@@ -241,7 +247,8 @@ def only_writer(results: Path) -> Iterator[None]:
 
 
 def lock_of(results: Path) -> Path:
-    """The file that `only_writer` locks."""
+    """The file that `only_writer` locks, beside the folder."""
+    require_name(results)
     return results.with_name(f".{results.name}.lock")
 
 
@@ -418,15 +425,12 @@ def _full_disk_explained(target: Path) -> Iterator[None]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock a folder while names in it are checked and changed, where the system has such locks."""
-    if not _HAS_LOCKS:
+    with ExitStack() as stack:
+        if _HAS_LOCKS:
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            _lock(descriptor)
         yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        _lock(descriptor)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _lock(descriptor: int, *, wait: bool = True) -> bool:

@@ -116,17 +116,19 @@ class SavedArrays:
 
     def matrix(self, name: str, shape: tuple[int | None, int | None], *, finite: bool = True) -> NDArray[Any]:
         """A matrix of 32- or 64-bit floating-point numbers with rows and columns; None in the shape is any number."""
-        is_short = name in self._arrays and self._arrays[name].dtype == np.float32
-        array = self.array(name, np.float32 if is_short else np.float64, shape)
+        array = self._of_either("float", name, shape)
         if not array.size:
             raise self.damaged(f"{name} must have rows and columns; got shape {array.shape}")
         return self._between(name, array, -LARGEST_ENTRY, LARGEST_ENTRY) if finite else array
 
     def vector(self, name: str, size: int) -> NDArray[Any]:
         """Finite 32- or 64-bit floating-point numbers."""
-        is_short = name in self._arrays and self._arrays[name].dtype == np.float32
-        array = self.array(name, np.float32 if is_short else np.float64, (size,))
-        return self._between(name, array, -LARGEST_ENTRY, LARGEST_ENTRY)
+        return self._between(name, self._of_either("float", name, (size,)), -LARGEST_ENTRY, LARGEST_ENTRY)
+
+    def _of_either(self, kind: str, name: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """An array of 32- or 64-bit numbers of a kind."""
+        short, long = np.dtype(f"{kind}32").type, np.dtype(f"{kind}64").type
+        return self.array(name, short if name in self._arrays and self._arrays[name].dtype == short else long, shape)
 
     def _between(self, name: str, array: NDArray[Any], low: float, high: float) -> NDArray[Any]:
         if array.size:
@@ -146,7 +148,7 @@ class SavedArrays:
     def table(self, prefix: str, kind: type[np.generic], shape: tuple[int, int | None]) -> sparse.csc_array:
         """The sparse matrix with the arrays ``data``, ``indices`` and ``indptr``, after a prefix; no entry is 0."""
         data = self.array(f"{prefix}data", kind, (None,))
-        indices, indptr = self._indices(f"{prefix}indices"), self._indices(f"{prefix}indptr")
+        indices, indptr = (self._of_either("int", f"{prefix}{part}", (None,)) for part in ("indices", "indptr"))
         columns = indptr.size - 1 if shape[1] is None else shape[1]
         fault = sparse_fault(data, indices, indptr, (shape[0], columns))
         if fault is not None:
@@ -154,10 +156,6 @@ class SavedArrays:
         if data.size and not 0 < data.min() <= data.max() <= (LARGEST_ENTRY if kind is np.float64 else 2**62):
             raise self.damaged(f"{prefix}data must be finite and positive; it has {data.min()} to {data.max()}")
         return sparse.csc_array((data, indices, indptr), shape=(shape[0], columns))
-
-    def _indices(self, name: str) -> NDArray[Any]:
-        is_short = name in self._arrays and self._arrays[name].dtype == np.int32
-        return self.array(name, np.int32 if is_short else np.int64, (None,))
 
 
 def sparse_fault(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]) -> str | None:

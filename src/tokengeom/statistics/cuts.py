@@ -189,18 +189,15 @@ class MostFrequentContexts(AbstractCut):
         _require_positive("The number of contexts to keep", self.k)
 
     def describe(self) -> str:
-        """The rule, as a phrase."""
         return f"the {self.k:,} most frequent contexts"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that are kept."""
         totals = pairs.context_totals()
         kept = np.zeros(totals.size, np.bool_)
         kept[np.argsort(-totals, kind="stable")[: self.k]] = True
         return pairs.keep(kept[pairs.context])
 
     def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
-        """The table that is kept."""
         totals = pairs.table.group_by(pairs.keys).aggregate(windows=pairs.table["count"].sum())
         order = [totals.windows.desc(), *(totals[key] for key in pairs.keys)]
         return pairs.table.semi_join(totals.order_by(order).limit(self.k), list(pairs.keys))
@@ -216,15 +213,12 @@ class MinimumCount(AbstractCut):
         _require_positive("The smallest number of windows per context", self.count)
 
     def describe(self) -> str:
-        """The rule, as a phrase."""
         return f"contexts seen at least {self.count:,} times"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that are kept."""
         return pairs.keep(pairs.context_totals()[pairs.context] >= self.count)
 
     def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
-        """The table that is kept."""
         totals = pairs.table.group_by(pairs.keys).aggregate(windows=pairs.table["count"].sum())
         return pairs.table.semi_join(totals.filter(totals.windows >= self.count), list(pairs.keys))
 
@@ -246,16 +240,13 @@ class CommonestTokens(AbstractCut):
 
     @property
     def leaves_windows_out(self) -> bool:
-        """Whether a context that is kept may lose some of its windows."""
         return self.rest == "drop"
 
     def describe(self) -> str:
-        """The rule, as a phrase."""
         fate = "dropped" if self.rest == "drop" else "merged into one"
         return f"the {self.size:,} most frequent next tokens, the rest {fate}"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that are kept."""
         totals = _sums(pairs.token, pairs.count)
         order = np.argsort(-totals, kind="stable")
         commonest = order[totals[order] > 0][: self.size + 1].tolist()
@@ -281,7 +272,6 @@ class CommonestTokens(AbstractCut):
         return np.unique(np.append(kept, other)) if merges else kept
 
     def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
-        """The table that is kept."""
         import ibis
 
         table = pairs.table
@@ -315,15 +305,12 @@ class SupportByCount(AbstractCut):
         _require_positive("The smallest count in a support", self.count)
 
     def describe(self) -> str:
-        """The rule, as a phrase."""
         return f"supports of tokens that followed at least {self.count:,} times"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that are kept."""
         return pairs.keep(pairs.count >= self.count)
 
     def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
-        """The table that is kept."""
         return pairs.table.filter(pairs.table["count"] >= self.count)
 
 
@@ -347,11 +334,9 @@ class SupportByMass(AbstractCut):
         return self.p * (1 - 1e-12)
 
     def describe(self) -> str:
-        """The rule, as a phrase."""
         return f"supports of the most frequent tokens with a total share of {self.p:g}"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that are kept."""
         order = np.lexsort((pairs.token, -pairs.count, pairs.context))
         context, count = pairs.context[order], pairs.count[order]
         totals = pairs.context_totals()
@@ -361,7 +346,6 @@ class SupportByMass(AbstractCut):
         return pairs.keep(kept)
 
     def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
-        """The table that is kept."""
         import ibis
 
         table, count = pairs.table, pairs.table["count"]

@@ -166,7 +166,6 @@ class DuckDBEngine(AbstractEngine):
         return connection
 
     def read(self, paths: Sequence[str]) -> ibis.Table:
-        """A table over Parquet files or folders."""
         import duckdb
 
         for path in paths:

@@ -22,9 +22,8 @@ Saved statistics are a folder that any language with Parquet, safetensors and JS
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
@@ -34,26 +33,35 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Float, Int, dense, rounded_percent, x_log_x
+from tokengeom.core.numerics import Float, Int, dense, x_log_x
 from tokengeom.core.settings import make, takes, whole_number
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.manifests import MANIFEST, read_kind
-from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table
-from tokengeom.statistics.saved_statistics import read_statistics, write_statistics
+from tokengeom.statistics.completeness import Completeness, estimate_completeness
+from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals
+from tokengeom.statistics.restricted import OTHER as OTHER
+from tokengeom.statistics.restricted import cut_statistics
+from tokengeom.statistics.restricted import restricted as restricted
+from tokengeom.statistics.saved_statistics import (
+    content_hash,
+    entries,
+    facts,
+    read_statistics,
+    summary,
+    write_statistics,
+)
 from tokengeom.statistics.supports import (
     COLUMNS_AT_ONCE,
-    Completeness,
     SupportGroups,
     as_matrix,
     canonical,
+    check_parts,
     check_table,
     column_sums,
-    estimate_completeness,
     group_supports,
     refuse_overflow,
-    warnings_about,
 )
 from tokengeom.statistics.windows import ABSENT, START, Windows
 
@@ -62,12 +70,9 @@ if TYPE_CHECKING:
 
     from tokengeom.keywords import CutKeywords
 
-OTHER = "(other tokens)"
-"""Text of the token that stands for all tokens that a cut merged."""
 SHARED = "the next tokens and contexts that the other text has too"
 """Description of the cut that leaves what two texts share, in the order of the first of them."""
 START_TEXT = "<start>"
-_CONTEXTS_SHOWN, _TOKENS_SHOWN = 3, 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,35 +117,11 @@ class NextTokenStatistics(AbstractResult):
 
     def __post_init__(self) -> None:
         check_table(self.table, self.context_share)
-        self._check_names()
-        self._check_text_counts()
+        check_parts(self)
         own = (self.table.data, self.table.indices, self.table.indptr, self.contexts, self.context_share)
         for array in (*own, self.text_counts):
             if array is not None:
                 array.flags.writeable = False
-
-    def _check_names(self) -> None:
-        for name, given, size in (
-            ("vocabulary", self.vocabulary, self.V),
-            ("contexts", self.contexts, self.m),
-            ("context labels", self.labels, self.m),
-        ):
-            if given is not None and len(given) != size:
-                raise StatisticsError(f"The {name} must have {size:,} entries; got {len(given):,}.")
-        if self.contexts is not None and self.contexts.ndim != 2:
-            raise StatisticsError(
-                f"Contexts must be an m x L array of token ids; got an array of shape {self.contexts.shape}."
-            )
-
-    def _check_text_counts(self) -> None:
-        given = self.text_counts
-        if given is None:
-            return
-        if not self.has_counts or given.shape != (self.m,) or (given < self.context_counts).any():
-            raise StatisticsError(
-                "text_counts must give, for counts, the windows of each context in the text: m numbers, none of them "
-                "smaller than the number of windows counted."
-            )
 
     @classmethod
     def from_counts(
@@ -249,7 +230,7 @@ class NextTokenStatistics(AbstractResult):
         """The entropy floor ``H = -sum_j pi_j sum_z P[z, j] log P[z, j]`` in nats: no model's loss is lower."""
         total = 0.0
         # Some contexts at a time: P of all of them is as large as the table.
-        for some, share in self._shares():
+        for some, share in self.shares():
             ends = self.table.indptr[some.start : some.stop + 1]
             values, sizes = self.table.data[ends[0] : ends[-1]], np.diff(ends)
             if self.has_counts:
@@ -258,7 +239,7 @@ class NextTokenStatistics(AbstractResult):
             total += float((np.repeat(share, sizes) * x_log_x(values)).sum())
         return max(0.0, -total)
 
-    def _shares(self) -> Iterator[tuple[slice, Float]]:
+    def shares(self) -> Iterator[tuple[slice, Float]]:
         """Some contexts at a time, and their shares pi of the windows."""
         for begin in range(0, self.m, COLUMNS_AT_ONCE):
             some = slice(begin, min(begin + COLUMNS_AT_ONCE, self.m))
@@ -324,18 +305,7 @@ class NextTokenStatistics(AbstractResult):
     @cached_property
     def hash(self) -> str:
         """SHA-256 of table, shares, contexts, vocabulary and labels: equal statistics have equal hashes."""
-        ids = None if self.contexts is None else self.contexts.shape
-        described = (self.table.shape, self.has_counts, ids, self.vocabulary, self.labels)
-        digest = hashlib.sha256(repr(described).encode("utf-8", "backslashreplace"))
-        # One type per array: scipy may hold equal indices with 32 or with 64 bits.
-        _add_array(digest, self.table.data, "<i8" if self.has_counts else "<f8")
-        _add_array(digest, self.table.indices, "<i8")
-        _add_array(digest, self.table.indptr, "<i8")
-        for _, share in self._shares():
-            _add_array(digest, share, "<f8")
-        if self.contexts is not None:
-            _add_array(digest, self.contexts, "<i4")
-        return digest.hexdigest()
+        return content_hash(self)
 
     @property
     def tokenizer_name(self) -> str:
@@ -387,7 +357,7 @@ class NextTokenStatistics(AbstractResult):
         """Smaller statistics, by cuts made one after the other; `effects` records what each did."""
         statistics = self
         for cut in cuts:
-            statistics = _cut(statistics, cut)
+            statistics = cut_statistics(statistics, cut)
         return statistics
 
     @takes(CutSettings)
@@ -401,23 +371,7 @@ class NextTokenStatistics(AbstractResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Sizes, entropy floor, supports, and where the statistics come from."""
-        return {
-            "windows": self.n if self.has_counts else None,
-            "coverage": self.coverage,
-            "left_out": float(1 - self.n / self.text_counts.sum()) if self.text_counts is not None else 0.0,
-            "contexts": self.m,
-            "vocabulary": self.V,
-            "entropy_nats": self.entropy,
-            "distinct_supports": self.groups.count,
-            "one_hot_share": self.one_hot_share,
-            "completeness": None if self.completeness is None else self.completeness.to_dict(),
-            "hash": self.hash,
-            "window": None if self.windows is None else asdict(self.windows),
-            "tokenizer": None if self.tokenizer is None else self.tokenizer.to_dict(),
-            "cuts": [asdict(effect) for effect in self.effects],
-            "corpus": self.corpus,
-            "warnings": warnings_about(self),
-        }
+        return entries(self)
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per context and next token: their names, the count where known, the probability."""
@@ -433,46 +387,10 @@ class NextTokenStatistics(AbstractResult):
 
     def summary(self) -> str:
         """Sizes, entropy floor, supports, cuts and warnings, one sentence per line."""
-        windows = f"{_number(self.n, 'window')} with " if self.has_counts else ""
-        supports = _number(self.groups.count, "distinct support")
-        return "\n".join(
-            [
-                f"{windows}{_number(self.m, 'distinct context')} and {_number(self.V, 'next token')} "
-                f"(tokenizer: {self.tokenizer_name}).",
-                f"The entropy floor is {self.entropy:.4f} nats: no model's loss on these windows is lower.",
-                f"{supports}, with {self.table.nnz / self.m:.2f} tokens per context on average; "
-                f"{rounded_percent(self.one_hot_share, 1)} of the contexts have a support of one token.",
-                *(
-                    [f"{rounded_percent(self.merged_share, 1)} of the windows end in {OTHER}."]
-                    if self.merged_share
-                    else []
-                ),
-                *(effect.sentence for effect in self.effects),
-                *warnings_about(self),
-            ]
-        )
+        return summary(self)
 
     def _facts(self) -> list[tuple[str, str]]:
-        kept = "" if self.coverage is None else f" ({self.coverage:.1%} of the text's)"
-        return [
-            *([("windows", f"{self.n:,}{kept}")] if self.has_counts else []),
-            ("contexts", f"{self.m:,}"),
-            ("vocabulary", f"{self.V:,}"),
-            ("entropy floor", f"{self.entropy:.4f} nats"),
-            ("distinct supports", f"{self.groups.count:,}"),
-            ("support size", f"{self.support_sizes.mean():.2f} on average"),
-            ("one-hot contexts", f"{self.one_hot_share:.1%}"),
-            ("tokenizer", self.tokenizer_name),
-            ("hash", self.hash[:8]),
-            *(self._followed(int(j)) for j in self.most_frequent(_CONTEXTS_SHOWN)),
-        ]
-
-    def _followed(self, j: int) -> tuple[str, str]:
-        more, left_out = int(self.support_sizes[j]) - _TOKENS_SHOWN, float(self.left_out[j])
-        shown = self.next_tokens(j, _TOKENS_SHOWN)
-        tokens = ", ".join(f"{token} {p * (1 - left_out):.0%}" for token, p in shown)
-        rest = (f", and {more:,} more" if more > 0 else "") + (f" (left out: {left_out:.0%})" if left_out else "")
-        return f"after \u201c{self.context_text(j)}\u201d", tokens + rest
+        return facts(self)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         return write_statistics(self, folder)
@@ -511,19 +429,9 @@ def _load_statistics(path: Path, verb: str) -> NextTokenStatistics:
     )
 
 
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array
-
-
-def _add_array(digest: hashlib._Hash, array: NDArray[Any], kind: str) -> None:
-    """Add an array to a hash in one type of numbers, some rows at a time: a copy of all would be as large as it is."""
-    for begin in range(0, len(array), COLUMNS_AT_ONCE):
-        digest.update(np.ascontiguousarray(array[begin : begin + COLUMNS_AT_ONCE], kind).data)
 
 
 def _names(
@@ -534,45 +442,3 @@ def _names(
         return {"contexts": np.array(contexts, np.int32), "vocabulary": tokens}
     labels = tuple(map(str, contexts)) if contexts is not None else None
     return {"labels": labels, "vocabulary": tokens}
-
-
-def _cut(statistics: NextTokenStatistics, cut: AbstractCut) -> NextTokenStatistics:
-    table, kept, rows = cut_table(statistics.counts, cut)
-    before = (*statistics.vocabulary, OTHER)
-    names = tuple(before[token] for token in rows)
-    if names[-2:] == (OTHER, OTHER):
-        # The token of an earlier cut was kept: tokens merged by either are one token.
-        table, names = _last_rows_added(table), names[:-1]
-    read = statistics.text_counts
-    if read is None and cut.leaves_windows_out:
-        read = statistics.context_counts
-    return restricted(statistics, cut.describe(), table, names, kept, None if read is None else read[kept])
-
-
-def _last_rows_added(table: sparse.csc_array) -> sparse.csc_array:
-    """The table with its last two rows added up."""
-    V = table.shape[0]
-    pairs = sparse.coo_array(table)
-    row, column = np.minimum(pairs.coords[0], V - 2), pairs.coords[1]
-    return canonical(sparse.coo_array((pairs.data, (row, column)), shape=(V - 1, table.shape[1])))
-
-
-def restricted(
-    statistics: NextTokenStatistics,
-    description: str,
-    table: sparse.csc_array,
-    vocabulary: tuple[str, ...],
-    kept: Int,
-    text_counts: Int | None,
-) -> NextTokenStatistics:
-    """Statistics with another table and vocabulary for some of the contexts; `effects` records it."""
-    after = replace(
-        statistics,
-        table=table,
-        vocabulary=vocabulary,
-        contexts=None if statistics.contexts is None else statistics.contexts[kept],
-        labels=None if statistics.labels is None else tuple(statistics.labels[j] for j in kept),
-        text_counts=text_counts,
-        claimed=None,
-    )
-    return replace(after, effects=(*statistics.effects, Effect(description, statistics.totals, after.totals)))

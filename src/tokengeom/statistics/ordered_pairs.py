@@ -20,7 +20,8 @@ from tokengeom.core.resources import require_memory
 from tokengeom.statistics.arrays_file import integer_array, numbers_of, sparse_fault
 from tokengeom.statistics.cuts import WINDOWS
 from tokengeom.statistics.engines import AbstractEngine
-from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.restricted import OTHER
 from tokengeom.statistics.saved_statistics import contexts_fault
 from tokengeom.statistics.sorting import PairRows
 from tokengeom.statistics.token_table import disk_errors

@@ -1,12 +1,13 @@
-"""Saved statistics, written and read; and what saved pairs have in common with them.
+"""What statistics state: as plain data, in sentences and in a table, and saved, with arrays and a hash.
 
 Nothing in a saved folder is trusted: what is not what it must be is refused, before it is used.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
@@ -14,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Bool
+from tokengeom.core.numerics import Bool, rounded_percent
 from tokengeom.core.resources import require_memory
 from tokengeom.corpus.tokenizers import load_tokenizer
 from tokengeom.results.convert import Digest, Within, damaged, from_entries
 from tokengeom.statistics.arrays_file import SavedArrays, save_arrays, text_array
 from tokengeom.statistics.cuts import Effect
+from tokengeom.statistics.restricted import OTHER
+from tokengeom.statistics.supports import warnings_about
 from tokengeom.statistics.windows import ABSENT, Windows
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ _ARRAYS, _VOCABULARY, _LABELS = "arrays.safetensors", "vocabulary.parquet", "lab
 _MOST_WINDOWS = 2.0**53
 _BYTES_PER_NAME = 100
 _ROWS_AT_ONCE = 1 << 18
+_CONTEXTS_SHOWN, _TOKENS_SHOWN = 3, 5
 _Whole = Annotated[int, Within(0)]
 
 
@@ -64,6 +68,76 @@ class _Stated(Origin):
     hash: Digest
 
 
+def entries(statistics: NextTokenStatistics) -> dict[str, Any]:
+    """What a manifest states, and warnings."""
+    text = statistics.text_counts
+    return {
+        "windows": statistics.n if statistics.has_counts else None,
+        "coverage": statistics.coverage,
+        "left_out": 0.0 if text is None else float(1 - statistics.n / text.sum()),
+        "contexts": statistics.m,
+        "vocabulary": statistics.V,
+        "entropy_nats": statistics.entropy,
+        "distinct_supports": statistics.groups.count,
+        "one_hot_share": statistics.one_hot_share,
+        "completeness": None if statistics.completeness is None else statistics.completeness.to_dict(),
+        "hash": statistics.hash,
+        "window": None if statistics.windows is None else asdict(statistics.windows),
+        "tokenizer": None if statistics.tokenizer is None else statistics.tokenizer.to_dict(),
+        "cuts": [asdict(effect) for effect in statistics.effects],
+        "corpus": statistics.corpus,
+        "warnings": warnings_about(statistics),
+    }
+
+
+def summary(statistics: NextTokenStatistics) -> str:
+    """Sizes, entropy floor, supports, cuts and warnings, one sentence per line."""
+    windows = f"{_number(statistics.n, 'window')} with " if statistics.has_counts else ""
+    supports, merged = _number(statistics.groups.count, "distinct support"), statistics.merged_share
+    return "\n".join(
+        [
+            f"{windows}{_number(statistics.m, 'distinct context')} and {_number(statistics.V, 'next token')} "
+            f"(tokenizer: {statistics.tokenizer_name}).",
+            f"The entropy floor is {statistics.entropy:.4f} nats: no model's loss on these windows is lower.",
+            f"{supports}, with {statistics.table.nnz / statistics.m:.2f} tokens per context on average; "
+            f"{rounded_percent(statistics.one_hot_share, 1)} of the contexts have a support of one token.",
+            *([f"{rounded_percent(merged, 1)} of the windows end in {OTHER}."] if merged else []),
+            *(effect.sentence for effect in statistics.effects),
+            *warnings_about(statistics),
+        ]
+    )
+
+
+def facts(statistics: NextTokenStatistics) -> list[tuple[str, str]]:
+    """Sizes, and what follows the most frequent contexts, as rows of a table."""
+    kept = "" if statistics.coverage is None else f" ({rounded_percent(statistics.coverage, 1)} of the text's)"
+    return [
+        *([("windows", f"{statistics.n:,}{kept}")] if statistics.has_counts else []),
+        ("contexts", f"{statistics.m:,}"),
+        ("vocabulary", f"{statistics.V:,}"),
+        ("entropy floor", f"{statistics.entropy:.4f} nats"),
+        ("distinct supports", f"{statistics.groups.count:,}"),
+        ("support size", f"{statistics.support_sizes.mean():.2f} on average"),
+        ("one-hot contexts", rounded_percent(statistics.one_hot_share, 1)),
+        ("tokenizer", statistics.tokenizer_name),
+        ("hash", statistics.hash[:8]),
+        *(_followed(statistics, int(j)) for j in statistics.most_frequent(_CONTEXTS_SHOWN)),
+    ]
+
+
+def _followed(statistics: NextTokenStatistics, j: int) -> tuple[str, str]:
+    more, left_out = int(statistics.support_sizes[j]) - _TOKENS_SHOWN, float(statistics.left_out[j])
+    shown = statistics.next_tokens(j, _TOKENS_SHOWN)
+    tokens = ", ".join(f"{token} {rounded_percent(p * (1 - left_out))}" for token, p in shown)
+    rest = f", and {more:,} more" if more > 0 else ""
+    rest += f" (left out: {rounded_percent(left_out)})" if left_out else ""
+    return f"after \u201c{statistics.context_text(j)}\u201d", tokens + rest
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def write_statistics(statistics: NextTokenStatistics, folder: Path) -> dict[str, Any]:
     """Write every file but the manifest; returns what the manifest states."""
     arrays = {
@@ -80,7 +154,7 @@ def write_statistics(statistics: NextTokenStatistics, folder: Path) -> dict[str,
         _write_names(folder / _LABELS, statistics.labels)
     if statistics.tokenizer is not None:
         (folder / TOKENIZER).write_text(statistics.tokenizer.to_json(), encoding="utf-8")
-    return {name: value for name, value in statistics.to_dict().items() if name != "warnings"}
+    return {name: value for name, value in entries(statistics).items() if name != "warnings"}
 
 
 def read_statistics(kind: type[S], folder: Path, manifest: dict[str, Any]) -> S:
@@ -96,6 +170,28 @@ def read_statistics(kind: type[S], folder: Path, manifest: dict[str, Any]) -> S:
     if stated.hash != statistics.hash:
         raise damaged(folder, "counts, contexts, vocabulary and labels do not have the hash that the manifest states")
     return statistics
+
+
+def content_hash(statistics: NextTokenStatistics) -> str:
+    """SHA-256 of table, shares, contexts, vocabulary and labels."""
+    ids = None if statistics.contexts is None else statistics.contexts.shape
+    described = (statistics.table.shape, statistics.has_counts, ids, statistics.vocabulary, statistics.labels)
+    digest = hashlib.sha256(repr(described).encode("utf-8", "backslashreplace"))
+    # One type per array: scipy may hold equal indices with 32 or with 64 bits.
+    _add_array(digest, statistics.table.data, "<i8" if statistics.has_counts else "<f8")
+    _add_array(digest, statistics.table.indices, "<i8")
+    _add_array(digest, statistics.table.indptr, "<i8")
+    for _, share in statistics.shares():
+        _add_array(digest, share, "<f8")
+    if statistics.contexts is not None:
+        _add_array(digest, statistics.contexts, "<i4")
+    return digest.hexdigest()
+
+
+def _add_array(digest: hashlib._Hash, array: NDArray[Any], kind: str) -> None:
+    """Add an array to a hash in one type of numbers, some rows at a time: a copy of all would be as large as it is."""
+    for begin in range(0, len(array), _ROWS_AT_ONCE):
+        digest.update(np.ascontiguousarray(array[begin : begin + _ROWS_AT_ONCE], kind).data)
 
 
 def _origin(folder: Path, stated: Origin) -> dict[str, Any]:

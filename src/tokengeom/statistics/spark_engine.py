@@ -2,10 +2,10 @@
 
 Sessions start within a bounded time, or the error is one paragraph without output of Java.
 
-Without these limits Spark would try a silent master for more than a minute, and wait for a first worker forever:
+Spark itself gives up a master that does not answer after a minute or more, and would wait for a first worker forever:
 
 ``ANSWER_SECONDS``
-    for a standalone master to accept a connection, and to answer a request for a file that does not exist;
+    for a standalone master to accept a connection;
 ``spark.scheduler.maxRegisteredResourcesWaitingTime``
     for a cluster without any executor, at the start and during a query: a setting of Spark, 30 s by default.
 """
@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -109,7 +108,6 @@ class SparkEngine(AbstractEngine):
             shutil.rmtree(folder, ignore_errors=True)
 
     def numbers(self, table: ibis.Table) -> dict[str, float]:
-        """The single row of an aggregate."""
         with self._running("Adding up", SilentProgress()):
             (row,) = self._session.sql(self._ibis.compile(table)).collect()
         return {name: value if value is not None else 0 for name, value in row.asDict().items()}
@@ -268,7 +266,7 @@ def open_session(address: str, memory: str | None, spill: Path) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    own_address = _check_answers(address)
+    own_address = _own_address(address)
     size = None if memory is None else f"{mebibytes(memory)}m"
     if SparkContext._gateway is None:
         _start_java(address, size, spill / "java.log")
@@ -340,49 +338,27 @@ def no_executor(address: str, memory: str | None, seconds: float, own_address: s
     )
 
 
-def _check_answers(address: str) -> str | None:
-    """Refuse a standalone cluster whose masters do not answer, before Java is started.
+def _own_address(address: str) -> str | None:
+    """The address of this machine towards a standalone master: the one that workers can most likely connect to.
 
-    Returns this machine's address on the way to the master: the one that workers can most likely connect to.
+    Masters to which no connection can be made are refused, before Java is started.
     """
     if not address.startswith("spark://"):
         return None
     reasons = []
     for place in address.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            reasons.append(f"'{place}' does not have the form host:port")
-            continue
         try:
             with socket.create_connection((host, int(port)), ANSWER_SECONDS) as connection:
                 own = str(connection.getsockname()[0])
-                answer = _answer(connection)
-            if not answer.startswith(b"HTTP"):
                 # Spark wants IPv6 addresses in a form of its own, so there it chooses one itself.
                 return None if ":" in own else own
-            reasons.append("it is the port of a web page; the master's own port is usually 7077")
-        except TimeoutError:
-            reasons.append(f"there was no answer within {ANSWER_SECONDS:.0f} seconds")
-        except OSError as error:
-            reasons.append(error.strerror or str(error))
+        except (OSError, ValueError, OverflowError) as error:
+            reasons.append(getattr(error, "strerror", None) or str(error))
     raise ResourceError(
         f"No Spark master answers at '{address}': {reasons[0]}. Check host and port, and that the master is running, "
         "or count on this machine with --engine duckdb; nothing was saved."
     )
-
-
-def _answer(connection: socket.socket) -> bytes:
-    """First bytes of the answer to a request for a file that no master has, in Spark's protocol.
-
-    A frame is its length, the kind of message (6: a stream is requested) and the name of the stream. A master that
-    wants encryption ends the connection instead, which is an answer too.
-    """
-    name = b"/files/tokengeom"
-    connection.sendall(struct.pack(">qbi", 8 + 1 + 4 + len(name), 6, len(name)) + name)
-    try:
-        return connection.recv(64)
-    except ConnectionError:
-        return b""
 
 
 def _start_java(address: str, memory: str | None, log: Path) -> None:

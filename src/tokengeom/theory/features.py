@@ -51,6 +51,11 @@ from tokengeom.theory.uniqueness import (
 if TYPE_CHECKING:
     from tokengeom.keywords import LossKeywords
 
+OFF_SUPPORT = (
+    "A dual that proves a norm to be the smallest has no entry above 0 off support, where a token does not follow a "
+    "context."
+)
+"""What the sign test of the proxy, which speaks of such entries, has to do with its norm."""
 RANK_GAPS = 100.0
 """Singular values below this many relative gaps, as a share of the largest, are noise of the solver."""
 
@@ -247,6 +252,11 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         """Group of each token, V: tokens of one group occur in the same supports and have the same row of L_mm."""
         return self.reduction.row_of
 
+    @property
+    def proxy_reason(self) -> str:
+        """Why the proxy is exact, or not, with what a dual off support means."""
+        return f"{self.proxy_sentence} {OFF_SUPPORT}" if "off support" in self.proxy_sentence else self.proxy_sentence
+
     def summary(self) -> str:
         """Sizes, certificate, rank, proxy and uniqueness, one sentence per line; then warnings."""
         rows, columns = self.reduction.S_red.shape
@@ -255,8 +265,8 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
             f"Entropy floor {self.entropy:.4f} nats.",
             f"Direction L_mm: nuclear norm {self.nuclear_norm:.6g}, proven within "
             f"{self.certificate.relative_gap:.1e} of the smallest ({self.status}).",
-            f"Rank {self.rank}: embeddings of dimension {self.smallest_dim} are expected to suffice.",
-            f"Proxy: nuclear norm {self.proxy_nuclear_norm:.6g}. {self.proxy_sentence}",
+            f"Rank {self.rank}: embeddings of dimension {self.smallest_dim} are expected to suffice for this geometry.",
+            f"Proxy: nuclear norm {self.proxy_nuclear_norm:.6g}. {self.proxy_reason}",
         ]
         if self.spread is not None:
             lines.append(self.spread.sentence)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import ProblemError
+from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Bool, Float, Matrix
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.linear_data import LinearData, SoftLabels
@@ -246,7 +246,7 @@ def _read_data(saved: LinearEntries, arrays: SavedArrays) -> LinearData:
     H = arrays.floats("H", (None, m))
     try:
         checked = LinearData.of(LinearData(P > 0, P, arrays.shares("pi", m), H), H)
-    except ProblemError as error:
+    except InputError as error:
         raise arrays.damaged(str(error).rstrip(".")) from error
     contexts, tokens = saved.context_names, saved.token_names
     for what, names, size in (("context_names", contexts, m), ("token_names", tokens, V)):

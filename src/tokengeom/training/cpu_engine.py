@@ -64,18 +64,15 @@ class CpuEngine(AbstractEngine):
                 kernel(*common, windows[0], self._labels.context, self._labels.token, *self._sampled)
 
     def readout(self, replicate: int) -> Factors:
-        """W and H in double precision."""
         W, K = (np.array(x, np.float64, order="C") for x in self._factors[:2])
         return Factors(W, np.ascontiguousarray(K.T))
 
     def state(self) -> Arrays:
-        """Both factors and their optimizer slots."""
         W, K, (Wu, Wv), (Ku, Kv) = self._factors
         names = {"W": W, "K": K, "W_first": Wu, "W_second": Wv, "K_first": Ku, "K_second": Kv}
         return {name: array.copy() for name, array in names.items()}
 
     def load(self, state: Arrays) -> None:
-        """Copy the state into the engine's own arrays."""
         W, K, (Wu, Wv), (Ku, Kv) = self._factors
         names = {"W": W, "K": K, "W_first": Wu, "W_second": Wv, "K_first": Ku, "K_second": Kv}
         for name, array in names.items():

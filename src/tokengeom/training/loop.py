@@ -28,7 +28,8 @@ from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgr
 from tokengeom.core.resources import Estimate
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.base import Optimization
-from tokengeom.training.run import Checkpoints, Run, Snapshot, Trajectory, record_steps
+from tokengeom.training.run import Checkpoints, Run, Snapshot
+from tokengeom.training.trajectory import Trajectory, record_steps
 
 # Seconds that an engine may run before the loop checks Ctrl-C and the clock again.
 _PORTION_SECONDS = 0.2

@@ -104,7 +104,6 @@ class NetworkEngine(AbstractEngine):
             return self._model.readout()
 
     def kept(self, replicate: int) -> Arrays:
-        """Weights that the architecture keeps."""
         return self._model.kept()
 
     def state(self) -> Arrays:

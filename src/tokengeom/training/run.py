@@ -8,29 +8,30 @@ same folder with the state from which training continues; while a model trains, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.core.numerics import Arrays, Float
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import tied_states
-from tokengeom.results.contract import SNAPSHOTS, AbstractResult, data_frame, read_saved
+from tokengeom.results.contract import SNAPSHOTS, AbstractResult, read_saved
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_entries, from_plain, to_plain
 from tokengeom.results.folders import atomic_folder, lock_of, remove_result, sweep
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
+from tokengeom.training.trajectory import TABLE, read_trajectories, write_trajectories
+from tokengeom.training.trajectory import Trajectory as Trajectory
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pandas import DataFrame
 
     from tokengeom.statistics.arrays_file import SavedArrays
@@ -39,85 +40,8 @@ if TYPE_CHECKING:
 _ARRAYS = "arrays.safetensors"
 _STATE, _WEIGHTS = "state.", "weights."
 _Whole = Annotated[int, Within(0)]
-TABLE = "trajectory.parquet"
-"""File of the trajectories of a run's replicates."""
-_MOST_RECORDS = 10**6
 ROUNDING = 1e-3
 """Share of H by which a network's own H may differ when it is computed again on another device, in float32."""
-_ALWAYS_FINITE = ("seconds", "loss_gap", "norm_W", "norm_H", "norm_logits")
-
-
-def record_steps(steps: int, per_decade: int = 10) -> Int:
-    """Steps at which a run is measured: 0, 1, then ``per_decade`` per factor of ten, and the last; increasing."""
-    if per_decade < 1:
-        raise ProblemError(f"records per decade must be at least 1; got {per_decade!r}.")
-    if per_decade > _MOST_RECORDS:
-        raise ProblemError(f"records per decade must be at most {_MOST_RECORDS:,}; got {per_decade:,}. 10 is usual.")
-    if steps < 1:
-        return np.zeros(1, np.int64)
-    count = int(np.ceil(np.log10(max(steps, 2)) * per_decade)) + 1
-    grid = np.round(10.0 ** (np.arange(count) / per_decade)).astype(np.int64)
-    return np.unique(np.concatenate(([0], grid[grid <= steps], [steps])))
-
-
-class Trajectory:
-    """Measurements during training: one row per record, one column per measurement.
-
-    The first columns are ``step`` and ``seconds`` (spent in steps, without measuring); the others are measurements.
-    """
-
-    def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
-        self._columns: dict[str, list[float]] = {name: list(values) for name, values in (columns or {}).items()}
-
-    def append(self, row: Mapping[str, float]) -> None:
-        """Add one record; every record must have the same columns."""
-        if self._columns and set(row) != set(self._columns):
-            raise ProblemError(
-                f"A probe must return the same names at every record; got {sorted(row)}, earlier "
-                f"{sorted(self._columns)}."
-            )
-        for name, value in row.items():
-            self._columns.setdefault(name, []).append(float(value))
-
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values()), []))
-
-    def __getitem__(self, name: str) -> Float:
-        return np.asarray(self._columns[name], np.float64)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __repr__(self) -> str:
-        return f"Trajectory({len(self)} records of {', '.join(self._columns) or 'nothing'})"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self._columns)
-
-    @property
-    def steps(self) -> Int:
-        """Steps that were recorded."""
-        return self["step"].astype(np.int64) if self._columns else np.zeros(0, np.int64)
-
-    def last(self, name: str) -> float:
-        """Latest value of a measurement."""
-        return self._columns[name][-1]
-
-    def to_dict(self) -> dict[str, NDArray[Any]]:
-        """Columns as NumPy arrays; ``step`` in integers."""
-        return {name: self.steps if name == "step" else self[name] for name in self._columns}
-
-    def to_arrow(self) -> pa.Table:
-        """Columns as a pyarrow table."""
-        import pyarrow as pa
-
-        return pa.table(self.to_dict())
-
-    def to_frame(self) -> DataFrame:
-        """Columns as a pandas data frame."""
-        return data_frame(self.to_dict())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -408,27 +332,22 @@ class Checkpoints:
 
 
 def _write_parts(folder: Path, runs: Sequence[Run], state: Arrays | None = None) -> dict[str, Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from safetensors.numpy import save_file
 
     arrays = {f"{_STATE}{name}": array for name, array in (state or {}).items()}
-    tables = []
     for r, run in enumerate(runs):
         arrays |= {f"result.{r}.W": run.W, f"result.{r}.H": run.H}
         arrays |= {f"result.{r}.{_WEIGHTS}{name}": array for name, array in run.weights.items()}
         if run.start is not None:
             arrays |= {f"result.{r}.start.W": run.start.W, f"result.{r}.start.H": run.start.H}
-        table = run.trajectory.to_arrow()
-        tables.append(table.append_column("replicate", pa.array(np.full(len(run.trajectory), r, np.int64))))
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _ARRAYS)
-    pq.write_table(pa.concat_tables(tables), folder / TABLE)
+    write_trajectories([run.trajectory for run in runs], folder / TABLE)
     return {"results": [run.to_dict() for run in runs]}
 
 
 def _read_runs(folder: Path, manifest: dict[str, Any]) -> list[Run]:
     results = from_entries(_Results, manifest, folder).results
-    arrays, trajectories = _arrays_in(folder), _read_trajectories(folder, len(results))
+    arrays, trajectories = _arrays_in(folder), read_trajectories(folder / TABLE, len(results))
     arrays.only_beginning(_STATE, *(f"result.{r}." for r in range(len(results))))
     runs = []
     for r, content in enumerate(results):
@@ -474,35 +393,6 @@ def _read_weights(arrays: SavedArrays, prefix: str, d: int, is_finite: bool) -> 
     shapes: dict[str, tuple[int | None, ...]] = {"A": (d, None), "gain": (d,)}
     read = arrays.floats if is_finite else lambda name, shape: arrays.array(name, np.float64, shape)
     return {name: read(prefix + name, shape) for name, shape in shapes.items() if arrays.has(prefix + name)}
-
-
-def _read_trajectories(folder: Path, count: int) -> list[Trajectory]:
-    """The trajectory of each replicate: columns of numbers, steps that increase, and losses that are finite."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def damaged(what: str) -> InputError:
-        return InputError(f"{folder} is damaged: {TABLE}: {what}. Make the result again.")
-
-    table = pq.read_table(folder / TABLE)
-    names = table.column_names
-    if len(set(names)) < len(names) or "replicate" not in names or (len(names) > 1 and "step" not in names):
-        raise damaged(f"it must have different columns, step and replicate among them; got {', '.join(names)}")
-    for name, values in zip(names, table.columns, strict=True):
-        kind = pa.int64() if name in ("step", "replicate") else pa.float64()
-        if values.type != kind or values.null_count:
-            raise damaged(f"the column {name!r} must have numbers of type {kind}; it has {values.type}")
-    columns = {name: values.to_numpy() for name, values in zip(names, table.columns, strict=True)}
-    replicate = columns.pop("replicate")
-    if replicate.size and not 0 <= replicate.min() <= replicate.max() < count:
-        raise damaged(f"it has replicates beyond the {count} of the manifest")
-    trajectories = [Trajectory({name: x[replicate == r] for name, x in columns.items()}) for r in range(count)]
-    for trajectory in filter(len, trajectories):
-        if trajectory.steps[0] < 0 or (np.diff(trajectory.steps) <= 0).any():
-            raise damaged("steps must increase")
-        if not all(np.isfinite(trajectory[name]).all() for name in _ALWAYS_FINITE if name in trajectory.names):
-            raise damaged("seconds, losses and norms must be finite")
-    return trajectories
 
 
 def _arrays_in(folder: Path) -> SavedArrays:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.numerics import Arrays, Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
-from tokengeom.core.resources import Estimate, require_memory
+from tokengeom.core.resources import SAFETY, Estimate, fewer_contexts, free_memory, require_memory
 from tokengeom.core.settings import make, option, takes
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import TIES
@@ -28,13 +27,12 @@ from tokengeom.results.registry import load
 from tokengeom.statistics.context_features import KERNEL, ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.training.gradient_flow import flow_to
-from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer, optimizer_named, optimizer_names
-from tokengeom.training.run import Run
+from tokengeom.training.run import Run, record_steps
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulation import FLOW, Simulation
-from tokengeom.training.train import estimate_training, train_many
+from tokengeom.training.tied_replicates import TiedReplicates, replicate_bytes
 
 if TYPE_CHECKING:
     from tokengeom.keywords import SimulateKeywords
@@ -142,38 +140,34 @@ def estimate_simulation(
     if chosen.optimizer == FLOW:
         raise InputError(f"The time of {FLOW} is not known beforehand: its steps follow the loss.")
     how, gap = _plan(given, _run(like, given), chosen)
-    seen, pace = _rehearse(given, how, gap, rehearsal)
+    together = _at_a_time(given, TrainingSettings(**how), chosen.replicates)
+    seen, pace = _rehearse(given, how, gap, rehearsal, together)
     steps = min(steps_to(gap, seen), float(how["steps"]))
     known = seen[-1][1] <= gap or seen[-1][0] >= how["steps"]
-    seconds, spread = chosen.replicates * pace * steps, SURE if known else UNSURE
+    batches = math.ceil(chosen.replicates / together)
+    seconds, spread = batches * pace * steps, SURE if known else UNSURE
     what = f"Simulating {chosen.replicates} replicates on {given.V:,} tokens x {given.m:,} contexts"
-    memory = estimate_training(given, rehearsal=0.0, **how).bytes
-    return Estimate(what, seconds / spread, seconds * spread, memory)
-
-
-class _EnoughError(Exception):
-    """The rehearsal is over."""
+    return Estimate(what, seconds / spread, seconds * spread, together * _bytes_each(given, TrainingSettings(**how)))
 
 
 def _rehearse(
-    stats: NextTokenStatistics, how: Mapping[str, Any], gap: float, seconds: float
+    stats: NextTokenStatistics, how: Mapping[str, Any], gap: float, seconds: float, together: int
 ) -> tuple[list[tuple[int, float]], float]:
-    """Steps and loss gaps of the first seconds of a replicate, or of all of it, and seconds per step."""
+    """Steps and loss gaps in the first seconds of a batch of replicates, or in all of it, and seconds per step."""
     seen, times, began = list[tuple[int, float]](), list[float](), time.monotonic()
-
-    def on_record(step: int, _: int, row: Mapping[str, float]) -> None:
-        seen.append((step, float(row["loss_gap"])))
-        times.append(time.monotonic())
-        # A loss that has hardly begun to fall says little about the steps that are left.
-        enough = seconds if seen[-1][1] < 0.5 * seen[0][1] else LONGEST * seconds
-        if times[-1] - began > enough and len(seen) >= FEWEST_RECORDS:
-            raise _EnoughError
-
-    hooks = TrainingHooks(on_record=on_record, loss_gap=gap)
-    with suppress(_EnoughError), blas_threads_for(stats.V, stats.m):
-        train_many(stats, [TrainingSettings(**how, records_per_decade=RECORDS_PER_DECADE)], hooks=hooks)
+    with blas_threads_for(stats.V, stats.m), SilentProgress().stage("", None) as silent:
+        trained = TiedReplicates(stats, _seeds(TrainingSettings(**how), together))
+        for gaps in _records(trained, gap, silent):
+            seen.append((trained.step, float(gaps.max())))
+            times.append(time.monotonic())
+            if seen[-1][1] <= gap:
+                break
+            # A loss that has hardly begun to fall says little about the steps that are left.
+            enough = seconds if seen[-1][1] < 0.5 * seen[0][1] else LONGEST * seconds
+            if times[-1] - began > enough and len(seen) >= FEWEST_RECORDS:
+                break
     # The first steps may compile and load code.
-    first = min(len(seen) // 3, len(seen) - 2)
+    first = max(min(len(seen) // 3, len(seen) - 2), 0)
     return seen, (times[-1] - times[first]) / max(seen[-1][0] - seen[first][0], 1)
 
 
@@ -234,59 +228,107 @@ def settings_of(run: Run) -> dict[str, Any]:
 def simulated(
     stats: NextTokenStatistics,
     how: Mapping[str, Any],
-    gap: float,
+    gap: float | None,
     replicates: int,
     progress: AbstractProgress | None = None,
 ) -> Simulation:
-    """Replicates of a training of the tied model to a loss gap, or its gradient flow.
+    """Replicates of a training of the tied model to a loss gap, or to their last step; or its gradient flow.
 
     ``how`` are keywords of `train`, of which the optimizer may be `FLOW`.
     """
     if stats.contexts is None:
         raise ProblemError("A simulation reads the tokens of contexts, and these statistics have none.")
     began, shown, is_flow = time.monotonic(), progress or SilentProgress(), how.get("optimizer") == FLOW
-    with blas_threads_for(stats.V, stats.m), shown.stage("Simulating", None if is_flow else replicates) as stage:
-        parts = _flow(stats, how, gap, stage) if is_flow else _train(stats, how, gap, replicates, stage, shown)
-        known = {"ties": how["ties"], "wanted": gap, "statistics_hash": stats.hash, "stats": stats}
+    with blas_threads_for(stats.V, stats.m):
+        if is_flow:
+            assert gap is not None, "gradient flow has no last step"
+            with shown.stage("Simulating", None) as stage:
+                parts = _flow(stats, how, gap, stage)
+        else:
+            parts = _train(stats, TrainingSettings(**how), gap, replicates, shown)
+        known = {"ties": how["ties"], "wanted": 0.0, "statistics_hash": stats.hash, "stats": stats}
         made = Simulation(contexts=stats.contexts, replicates=len(parts["steps"]), **known, **parts)
-        return replace(made, **made.measured(stats), seconds=time.monotonic() - began)
+        made = replace(made, **made.measured(stats), seconds=time.monotonic() - began)
+        return replace(made, wanted=made.loss_gap if gap is None else gap)
 
 
 def _train(
     stats: NextTokenStatistics,
-    how: Mapping[str, Any],
-    gap: float,
+    chosen: TrainingSettings,
+    gap: float | None,
     replicates: int,
-    stage: AbstractStage,
     progress: AbstractProgress,
 ) -> dict[str, Any]:
-    """Train one replicate after the other; the time of all is announced when the first has ended."""
-    runs, began, chosen = list[Run](), time.monotonic(), TrainingSettings(**how, records_per_decade=RECORDS_PER_DECADE)
-
-    kept = 8 * replicates * (chosen.dim or 0) * stats.V
+    """Train the replicates, as many in one batch as fit in memory."""
+    kept = 4 * replicates * (chosen.dim or 0) * stats.V
     require_memory(kept, f"The weights of {replicates:,} replicates", "Take fewer replicates or dimensions.")
-    hooks = TrainingHooks(
-        on_record=lambda step, _, row: stage.advance(0.0, f"step {step:,}, loss gap {row['loss_gap']:.3g}"),
-        loss_gap=gap,
-    )
-    for r in range(replicates):
-        runs += train_many(stats, [replace(chosen, seed=chosen.seed + r)], hooks=hooks)
-        if runs[-1].status == "interrupted":
-            raise KeyboardInterrupt
-        if runs[-1].diverged:
-            raise ProblemError(f"A replicate cannot be used: {runs[-1].status}.")
-        stage.advance(1.0)
-        if r == 0:
-            seconds = replicates * (time.monotonic() - began)
-            Estimate(f"Simulating {replicates} replicates", seconds, seconds).announce(progress)
+    ended, seeds, together = list[tuple[int, Arrays]](), _seeds(chosen, replicates), 0
+    while len(ended) < replicates:
+        together = _at_a_time(stats, chosen, replicates - len(ended))
+        settings = seeds[len(ended) : len(ended) + together]
+        with progress.stage("Simulating", float(chosen.steps)) as stage:
+            ended += _train_together(TiedReplicates(stats, settings), gap, stage)
+    weights = [each for _, each in ended]
     # Weights of a training in float32 are kept as such, without loss.
     return {
-        "heads": np.hstack([run.W for run in runs]).astype(np.float32),
-        "A": np.vstack([run.weights["A"] for run in runs]).astype(np.float32),
-        "gain": np.concatenate([run.weights["gain"] for run in runs]).astype(np.float32) if chosen.last_norm else None,
-        "steps": tuple(run.steps for run in runs),
-        "settings": runs[0].settings,
+        "heads": np.hstack([each["W"] for each in weights]).astype(np.float32),
+        "A": np.vstack([each["A"] for each in weights]).astype(np.float32),
+        "gain": np.concatenate([each["gain"] for each in weights]).astype(np.float32) if chosen.last_norm else None,
+        "steps": tuple(step for step, _ in ended),
+        "settings": chosen.to_dict(),
     }
+
+
+def _seeds(chosen: TrainingSettings, replicates: int) -> list[TrainingSettings]:
+    return [replace(chosen, seed=chosen.seed + r) for r in range(replicates)]
+
+
+def _bytes_each(stats: NextTokenStatistics, chosen: TrainingSettings) -> int:
+    F = ContextFeatures.of_contexts(np.asarray(stats.contexts), chosen.ties or TIES).F
+    return replicate_bytes(stats.V, stats.m, F, chosen.dim or 0, np.dtype(chosen.precision).itemsize)
+
+
+def _at_a_time(stats: NextTokenStatistics, chosen: TrainingSettings, replicates: int) -> int:
+    """Replicates of these that are trained in one batch: as many as fit in memory, of which one must fit."""
+    each = _bytes_each(stats, chosen)
+    require_memory(
+        each,
+        f"One replicate of {stats.V:,} tokens x {stats.m:,} contexts in {chosen.dim:,} dimensions",
+        lambda share: f"{fewer_contexts(share, stats.m)}, or use fewer dimensions.",
+        device=chosen.device,
+    )
+    return min(replicates, max(int(SAFETY * free_memory(chosen.device) / each), 1))
+
+
+def _records(trained: TiedReplicates, gap: float | None, stage: AbstractStage) -> Iterator[Float]:
+    """Train, and measure the loss gaps of the replicates that are left, on a logarithmic grid; without a gap, once."""
+    last = trained.optimization.steps
+    for target in [last] if gap is None else record_steps(last, RECORDS_PER_DECADE).tolist():
+        for made in trained.advance(target):
+            stage.advance(float(made))
+        gaps = trained.loss_gaps()
+        if not np.isfinite(gaps).all():
+            raise ProblemError(
+                f"A replicate cannot be used: diverged at step {target}; lower the learning rate "
+                f"({trained.optimization.learning_rate!r})."
+            )
+        stage.advance(0.0, f"loss gap {gaps.max():.3g}")
+        yield gaps
+
+
+def _train_together(trained: TiedReplicates, gap: float | None, stage: AbstractStage) -> list[tuple[int, Arrays]]:
+    """Steps and weights of each replicate, at the first record at which its loss gap is small enough, or the last."""
+    found: dict[int, tuple[int, Arrays]] = {}
+    for gaps in _records(trained, gap, stage):
+        ends = gaps <= (-math.inf if gap is None else gap)
+        ends |= trained.step >= trained.optimization.steps
+        for r in np.flatnonzero(ends).tolist():
+            found[trained.places[r]] = (trained.step, trained.weights(r))
+        if ends.all():
+            break
+        if ends.any():
+            trained.keep(np.flatnonzero(~ends))
+    return [found[r] for r in sorted(found)]
 
 
 def _flow(stats: NextTokenStatistics, how: Mapping[str, Any], gap: float, stage: AbstractStage) -> dict[str, Any]:

@@ -148,12 +148,10 @@ class TorchEngine(AbstractEngine):
         return Factors(W, np.ascontiguousarray(K.T))
 
     def state(self) -> Arrays:
-        """All parameters and both optimizer slots, flat."""
         flat = {"theta": self._theta, "fixed": self._fixed, "first": self._first, "second": self._second}
         return {name: tensor.cpu().numpy().copy() for name, tensor in flat.items()}
 
     def load(self, state: Arrays) -> None:
-        """Copy the state into the engine's own tensors, whose addresses a graph has recorded."""
         flat = {"theta": self._theta, "fixed": self._fixed, "first": self._first, "second": self._second}
         for name, tensor in flat.items():
             tensor.copy_(self._torch.as_tensor(np.array(state[name])))

@@ -185,7 +185,7 @@ def _build_loop(
         labels=labels,
         optimization=first.optimization(),
         settings=[_recorded(chosen, model.dim, predicted) for chosen, model in zip(settings, models, strict=True)],
-        samplers=[WindowSampler(labels, _generators(s.seed)[1]) for s in settings] if first.batch else None,
+        samplers=[WindowSampler(labels, generators(s.seed)[1]) for s in settings] if first.batch else None,
         batch=first.batch,
         records_per_decade=first.records_per_decade,
         hooks=hooks,
@@ -314,7 +314,7 @@ def _build_model(
         if stats is None:
             raise ProblemError("A network reads the tokens of contexts, and SoftLabels have none. Pass statistics.")
         return build_network(stats, settings, start)
-    generator = _generators(settings.seed)[0]
+    generator = generators(settings.seed)[0]
     if H is None:
         ufm = UFM(labels.V, labels.m, settings.dim or 0, init=settings.init, generator=generator)
         if start is not None:
@@ -357,7 +357,7 @@ def _build_engine(labels: SoftLabels, first: TrainingSettings, models: list[Mode
     return CpuEngine(factored[0], labels, optimizer, scale=scale, batch=first.batch, dtype=dtype)
 
 
-def _generators(seed: int) -> list[np.random.Generator]:
+def generators(seed: int) -> list[np.random.Generator]:
     """Two independent generators: initialisation, sampled windows."""
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2)]
 

@@ -11,14 +11,19 @@ import numpy as np
 from tokengeom.extending import AbstractProgress, Curve, Figure, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
+    FREE,
+    ITEMS,
     Cell,
     Training,
     begin_comparing,
+    both,
     cells,
+    edge_table,
     farthest,
     measure_trainings,
     not_reached,
 )
+from tokengeom_studies.common.corrected import LEAST, explained
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
     Answer,
@@ -34,9 +39,6 @@ NORM = "gamma2"
 """Norm of the prediction for AdamW, chosen before the runs."""
 MOST = 0.75
 """Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
-ITEMS = ("contexts", "tokens")
-LEAST = 0.05
-"""Agreement of two seeds below which there is nothing to explain."""
 NEAR = 0.05
 """Distance from the agreement between seeds that counts as equal to it."""
 
@@ -119,18 +121,14 @@ class AtTheLossReached(AbstractMeasuredStudy):
         measured = cells(rows)
         networks = [cell for cell in measured if cell.model != "ufm"]
         answers = {
-            "limit": share_ahead(
-                measured, lambda c: differences(c.agreement(NORM, "contexts"), c.agreement("limit", "contexts"))
-            ),
-            "rivals-contexts": share_ahead(measured, lambda c: against_best_rival(c, "contexts")),
-            "rivals-tokens": share_ahead(measured, lambda c: against_best_rival(c, "tokens")),
-            "ceiling": _near_ceiling(measured),
-            "norm": share_ahead(
-                measured, lambda c: differences(c.agreement(NORM, "contexts"), c.agreement("nuclear", "contexts"))
-            ),
+            "limit": share_ahead(measured, lambda c: c.lead(NORM, "limit", "contexts")),
+            "rivals-contexts": share_ahead(measured, lambda c: c.lead(NORM, c.best_rival("contexts"), "contexts")),
+            "rivals-tokens": share_ahead(measured, lambda c: c.lead(NORM, c.best_rival("tokens"), "tokens")),
+            "ceiling": _near_other_seeds(measured),
+            "norm": share_ahead(measured, lambda c: c.lead(NORM, "nuclear", "contexts")),
             "split": share_ahead(
                 networks,
-                lambda c: differences(c.agreement(f"{NORM}, own split", "tokens"), c.agreement(NORM, "tokens")),
+                lambda c: c.lead(f"{NORM}, own split", NORM, "tokens"),
             ),
         }
         proofs = [row["relative_gap"] for row in chosen(rows, kind="prediction")]
@@ -143,11 +141,11 @@ class AtTheLossReached(AbstractMeasuredStudy):
         ]
         tables = {
             "texts": _text_table(measured),
-            "corrected": corrected_table(networks, cells_of_features(measured)),
+            **_corrected_tables(measured),
+            "edges": edge_table(measured),
             "cells": _table(measured),
             "rivals": _rival_table(measured),
             "hypotheses": self.answers(answers),
-            **_model_tables(measured),
         }
         missed = not_reached(rows)
         if missed:
@@ -155,19 +153,8 @@ class AtTheLossReached(AbstractMeasuredStudy):
         return self.findings(recipe, _sentence(measured, answers), checks, _figures(measured), tables)
 
 
-def differences(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """Interval of the paired difference over seeds."""
-    return Interval.of(x - y for x, y in zip(a, b, strict=True))
-
-
-def against_best_rival(cell: Cell, item: str) -> Interval:
-    """The prediction's lead over the best rival of the cell."""
-    return differences(cell.agreement(NORM, item), cell.rival(cell.best_rival(item), item))
-
-
-def share_ahead(cells: Sequence[Cell], lead: object) -> Answer:
+def share_ahead(cells: Sequence[Cell], lead: Callable[[Cell], Interval]) -> Answer:
     """How many cells have a lead whose interval is above 0; cells with one seed do not count."""
-    assert callable(lead)
     leads = [(cell, lead(cell)) for cell in cells if len(cell.runs) > 1]
     ahead = sum(lead_interval.low > 0 for _, lead_interval in leads)
     behind = sum(lead_interval.high < 0 for _, lead_interval in leads)
@@ -179,9 +166,9 @@ def share_ahead(cells: Sequence[Cell], lead: object) -> Answer:
     )
 
 
-def _near_ceiling(cells: Sequence[Cell]) -> Answer:
+def _near_other_seeds(cells: Sequence[Cell]) -> Answer:
     known = [cell for cell in cells if len(cell.runs) > 1]
-    short = [cell.ceiling("contexts") - float(np.mean(cell.agreement(NORM, "contexts"))) for cell in known]
+    short = [cell.reproducible("contexts") - cell.agreed(NORM, "contexts") for cell in known]
     near = sum(difference <= NEAR for difference in short)
     share = near / len(known) if known else float("nan")
     return Answer(
@@ -191,18 +178,11 @@ def _near_ceiling(cells: Sequence[Cell]) -> Answer:
 
 
 def _table(cells: Sequence[Cell]) -> Table:
-    """Mean agreement per cell, contexts / tokens."""
-
-    def both(contexts: float, tokens: float) -> str:
-        return f"{contexts:.3f} / {tokens:.3f}"
-
-    def mean(cell: Cell, name: str) -> str:
-        return both(*(float(np.mean(cell.agreement(name, item))) for item in ("contexts", "tokens")))
+    """Mean agreement per cell, contexts / tokens, and what two seeds agree to."""
 
     def best(cell: Cell) -> str:
-        names = {item: cell.best_rival(item) for item in ("contexts", "tokens")}
-        numbers = [float(np.mean(cell.rival(name, item))) for item, name in names.items()]
-        return f"{both(*numbers)} ({' / '.join(names.values())})"
+        names = {item: cell.best_rival(item) for item in ITEMS}
+        return f"{both(lambda item: cell.agreed(names[item], item))} ({' / '.join(names.values())})"
 
     return table_of(
         [
@@ -211,11 +191,12 @@ def _table(cells: Sequence[Cell]) -> Table:
                 "model": cell.training,
                 "loss gap": f"{cell.target:g}",
                 "seeds": len(cell.runs),
-                "at its loss, gamma_2": mean(cell, "gamma2"),
-                "at its loss, nuclear": mean(cell, "nuclear"),
-                "limit": mean(cell, "limit"),
+                "at its loss, gamma_2": both(partial(cell.agreed, "gamma2")),
+                "at its loss, nuclear": both(partial(cell.agreed, "nuclear")),
+                "limit": both(partial(cell.agreed, "limit")),
                 "best rival": best(cell),
-                "another seed": both(cell.ceiling("contexts"), cell.ceiling("tokens")),
+                "reproducible": both(cell.reproducible),
+                "gamma_2, corrected": both(partial(cell.corrected, "gamma2")),
                 "efficiency": f"{cell.mean('efficiency'):.2f}",
                 "split exponent": f"{cell.mean('split_exponent'):.2f}",
             }
@@ -224,47 +205,55 @@ def _table(cells: Sequence[Cell]) -> Table:
     )
 
 
-def cells_of_features(cells: Sequence[Cell]) -> dict[tuple[str, float], Cell]:
-    """Text and loss gap -> the cell of unconstrained features, which says how reliable one of their trainings is."""
-    return {(cell.text, cell.target): cell for cell in cells if cell.model == "ufm"}
+ONE_TRAINING, FREED, OTHERS = "unconstrained features", "unconstrained features, noise-free", "best other rival"
+SHOWN = {"gamma_2": "gamma2", "nuclear": "nuclear", "limit": "limit", ONE_TRAINING: FREE}
+"""Explanations in tables -> their names in the rows."""
 
 
-def corrected_table(networks: Sequence[Cell], features: Mapping[tuple[str, float], Cell]) -> Table:
-    """For each text, over its networks: agreement divided by the root of what seeds agree to, contexts / tokens.
-
-    Unconstrained features are one training, so their agreement is divided by the root of their own reliability too.
-    """
-
-    def mean(cells: Sequence[Cell], values: Callable[[Cell, str], float]) -> str:
-        both = [[values(cell, item) / np.sqrt(cell.ceiling(item)) for cell in cells] for item in ITEMS]
-        return " / ".join(f"{float(np.mean(of)):.3f}" for of in both)
-
-    def predicted(name: str, cell: Cell, item: str) -> float:
-        return float(np.mean(cell.agreement(name, item)))
-
-    def features_of(cell: Cell, item: str) -> float:
-        reliability = features[cell.text, cell.target].ceiling(item)
-        return float(np.mean(cell.rival("UFM", item)) / np.sqrt(reliability))
-
-    def others(cell: Cell, item: str) -> float:
-        names = [name for name in cell.runs[0]["rivals"] if name != "UFM"]
-        return max(float(np.mean(cell.rival(name, item))) for name in names)
-
-    rows = []
-    for text in dict.fromkeys(cell.text for cell in networks):
-        cells = [cell for cell in networks if cell.text == text and len(cell.runs) > 1]
+def _corrected_tables(cells: Sequence[Cell]) -> dict[str, Table]:
+    """Corrected agreement of networks: means over the cells of each text, and over texts with the explained share."""
+    free = {(cell.text, cell.target): cell for cell in cells if cell.model == "ufm"}
+    known = [
+        cell
+        for cell in cells
+        if cell.model != "ufm"
+        and (cell.text, cell.target) in free
+        and FREE in cell.runs[0]["rivals"]
         # Where two seeds have nothing in common there is nothing to divide by.
-        trained = [c for c in cells if (text, c.target) in features and "UFM" in c.runs[0]["rivals"]]
-        known = [c for c in trained if min(c.ceiling(item) for item in ITEMS) > LEAST]
-        if known:
-            row: dict[str, object] = {"text": text, "cells": len(known)}
-            for label, name in (("gamma_2", "gamma2"), ("nuclear", "nuclear"), ("limit", "limit")):
-                row[label] = mean(known, partial(predicted, name))
-            row["unconstrained features"], row["best other rival"] = mean(known, features_of), mean(known, others)
-            ahead = sum(predicted(NORM, c, ITEMS[0]) > features_of(c, ITEMS[0]) for c in known)
-            row["gamma_2 ahead of unconstrained features, contexts"] = f"{ahead} of {len(known)}"
-            rows.append(row)
-    return table_of(rows) if rows else {"text": [], "cells": []}
+        and min(cell.reproducible(item) for item in ITEMS) > LEAST
+    ]
+    if not known:
+        return {}
+
+    def number(label: str, cell: Cell, item: str) -> float:
+        if label == OTHERS:
+            names = [name for name in cell.runs[0]["rivals"] if name != FREE]
+            return max(cell.corrected(name, item).mean for name in names)
+        if label == FREED:
+            least = free[cell.text, cell.target].least_reliability(item)
+            return cell.corrected(FREE, item).mean / float(np.sqrt(least))
+        return cell.corrected(SHOWN[label], item).mean
+
+    def mean(label: str, some: Sequence[Cell], item: str) -> float:
+        return float(np.mean([number(label, cell, item) for cell in some]))
+
+    texts = {text: [cell for cell in known if cell.text == text] for text in dict.fromkeys(c.text for c in known)}
+    labels = [*SHOWN, FREED, OTHERS]
+    by_text, over_texts = [], []
+    for text, some in texts.items():
+        row: dict[str, object] = {"text": text, "cells": len(some)}
+        row |= {label: both(partial(mean, label, some)) for label in labels}
+        for label in (ONE_TRAINING, FREED):
+            ahead = sum(number("gamma_2", cell, "contexts") > number(label, cell, "contexts") for cell in some)
+            row[f"gamma_2 ahead of {label}"] = f"{ahead} of {len(some)}"
+        by_text.append(row)
+    for label in labels:
+        row = {"explanation": label}
+        for item in ITEMS:
+            interval = Interval.of(mean(label, some, item) for some in texts.values())
+            row |= {item: str(interval), f"{item}: explained": str(explained(interval))}
+        over_texts.append(row)
+    return {"corrected": table_of(by_text), "explained": table_of(over_texts)}
 
 
 def _text_table(cells: Sequence[Cell]) -> Table:
@@ -275,44 +264,11 @@ def _text_table(cells: Sequence[Cell]) -> Table:
         for norm, label in (("gamma2", "gamma_2"), ("nuclear", "nuclear")):
             row: dict[str, object] = {"text": text, "norm": label, "cells": len(mine)}
             for item in ("contexts", "tokens"):
-                leads = [
-                    differences(cell.agreement(norm, item), cell.rival(cell.best_rival(item), item)) for cell in mine
-                ]
+                leads = [cell.lead(norm, cell.best_rival(item), item) for cell in mine]
                 row[f"{item}: ahead / behind"] = f"{sum(x.low > 0 for x in leads)} / {sum(x.high < 0 for x in leads)}"
                 row[f"{item}: mean lead"] = f"{float(np.mean([x.mean for x in leads])):+.3f}"
-                short = [float(np.mean(cell.agreement(norm, item))) - cell.ceiling(item) for cell in mine]
-                row[f"{item}: less another seed"] = f"{float(np.mean(short)):+.3f}"
             rows.append(row)
     return table_of(rows)
-
-
-def _model_tables(cells: Sequence[Cell]) -> dict[str, Table]:
-    """For each text at the loss that all texts have, a column per model: agreement of contexts / tokens."""
-    texts = list(dict.fromkeys(cell.text for cell in cells))
-    gaps = common_gaps(cells)
-
-    def both(values: Mapping[str, float]) -> str:
-        return " / ".join(f"{values[item]:.3f}" for item in ("contexts", "tokens"))
-
-    def table(text: str) -> Table:
-        mine = [cell for cell in cells if cell.text == text and cell.target == gaps[text]]
-        items = ("contexts", "tokens")
-        rows: dict[str, list[str]] = {
-            label: [both({i: float(np.mean(c.agreement(name, i))) for i in items}) for c in mine]
-            for label, name in (
-                ("prediction at the loss reached, gamma_2 norm", "gamma2"),
-                ("prediction at the loss reached, nuclear norm", "nuclear"),
-                ("prediction in the limit", "limit"),
-            )
-        }
-        rows["best rival"] = [both({i: float(np.mean(c.rival(c.best_rival(i), i))) for i in items}) for c in mine]
-        rows["another seed of the same training"] = [both({i: c.ceiling(i) for i in items}) for c in mine]
-        names = [cell.training for cell in mine]
-        return table_of(
-            [{"agreement": label, **dict(zip(names, values, strict=True))} for label, values in rows.items()]
-        )
-
-    return {f"models, {text}": table(text) for text in texts}
 
 
 def common_gaps(cells: Sequence[Cell]) -> dict[str, float]:
@@ -330,7 +286,7 @@ def _rival_table(cells: Sequence[Cell]) -> Table:
         row: dict[str, object] = {"rival": name}
         for item in ("contexts", "tokens"):
             known = [cell for cell in cells if name in cell.runs[0]["rivals"]]
-            row[f"mean, {item}"] = f"{float(np.mean([np.mean(cell.rival(name, item)) for cell in known])):.3f}"
+            row[f"mean, {item}"] = f"{float(np.mean([cell.agreed(name, item) for cell in known])):.3f}"
             row[f"best in cells, {item}"] = sum(cell.best_rival(item) == name for cell in known)
         rows.append(row)
     return table_of(rows)
@@ -359,7 +315,7 @@ def _figures(cells: Sequence[Cell]) -> list[Figure]:
     ]
     how = (
         "mean over seeds; bands are 95% intervals. The best rival is chosen in each cell, with its free parameters "
-        "fitted to the run."
+        "fitted to the run. Attainable is the root of what two seeds agree to."
     )
     caption = f"Correlation of cosines over pairs of contexts with different supports, {how}"
     return [
@@ -395,11 +351,11 @@ def _panel(title: str, mine: Sequence[Cell], *, by_model: bool, item: str = "con
         curve("at the loss reached, gamma_2", [cell.agreement("gamma2", item) for cell in mine]),
         curve("at the loss reached, nuclear", [cell.agreement("nuclear", item) for cell in mine]),
         curve("in the limit, L_mm", [cell.agreement("limit", item) for cell in mine]),
-        curve("best rival", [cell.rival(cell.best_rival(item), item) for cell in mine], dashed=True),
+        curve("best rival", [cell.agreement(cell.best_rival(item), item) for cell in mine], dashed=True),
     ]
-    ceiling = np.array([cell.ceiling(item) for cell in mine])
-    if np.isfinite(ceiling).any():
-        curves.append(Curve("another seed", x, ceiling, dotted=True))
+    attainable = np.sqrt([max(cell.reproducible(item), 0.0) for cell in mine])
+    if np.isfinite(attainable).any():
+        curves.append(Curve("attainable", x, attainable, dotted=True))
     label = f"agreement of {item}"
     if by_model:
         return LinePanel(title, "model", label, curves, x_names=[cell.training for cell in mine])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,22 +12,25 @@ from scipy import optimize
 from tokengeom.extending import GD, AbstractProgress, Figure, Float, Points, ScatterPanel, Spectral
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
+    ITEMS,
     Cell,
     Training,
     begin_comparing,
+    both,
     cells,
+    edge_table,
     farthest,
     known_trainings,
     measure_trainings,
     not_reached,
 )
+from tokengeom_studies.common.corrected import shown
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen
 
 CLOSE = 0.03
 """Error of a curve that counts as one curve."""
 STRONG = 0.8
 """Rank correlation that counts as strong."""
-ITEMS = ("contexts", "tokens")
 
 
 def _adamw(rate: float = 1e-3, **more: Any) -> dict[str, Any]:
@@ -123,11 +127,12 @@ class Efficiency(AbstractMeasuredStudy):
         """Rank correlations, and the error of a curve that has not seen a kind of model."""
         judged_cells = [cell for cell in cells(rows) if cell.target == recipe["judged_at"]]
         x = np.array([cell.mean("efficiency") for cell in judged_cells])
-        answers = {}
+        answers, again = {}, []
         for item in ITEMS:
-            y = np.array([np.mean(cell.agreement("nuclear", item)) for cell in judged_cells])
+            y = np.array([cell.agreed("nuclear", item) for cell in judged_cells])
             answers[f"monotone-{item}"] = _monotone(x, y)
             answers[f"one-curve-{item}"] = _one_curve(x, y, [cell.model for cell in judged_cells])
+            again.append(_again(judged_cells, item))
         proven = [row["relative_gap"] for row in chosen(rows, kind="prediction")]
         reached = [row["reached"] for row in chosen(rows, kind="run")]
         checks = [
@@ -138,7 +143,12 @@ class Efficiency(AbstractMeasuredStudy):
             Check("largest efficiency, which is proven to be at most 1", float(x.max()), low=0.0, high=1.01),
             Check("share of runs that reached their loss", float(np.mean(reached)), low=0.5),
         ]
-        tables = {"trainings": _table(judged_cells), "hypotheses": self.answers(answers)}
+        tables = {
+            "trainings": _table(judged_cells),
+            "corrected": table_of(again),
+            "edges": edge_table(judged_cells),
+            "hypotheses": self.answers(answers),
+        }
         missed = not_reached(rows)
         if missed:
             tables["not reached"] = table_of([{"run": answer} for answer in missed])
@@ -180,23 +190,38 @@ def increasing_curve(x: Float, y: Float, at: Float) -> Float:
     return np.asarray(np.interp(at, x[order], fitted))
 
 
+def _again(cells: Sequence[Cell], item: str) -> dict[str, object]:
+    """The statements about corrected agreement, over trainings whose seeds agree to something."""
+    y = np.array([cell.corrected("nuclear", item).mean for cell in cells])
+    known = np.isfinite(y)
+    x, models = np.array([cell.mean("efficiency") for cell in cells]), np.array([cell.model for cell in cells])
+    curve = _one_curve(x[known], y[known], list(models[known]))
+    return {
+        "corrected agreement of": item,
+        "trainings": int(known.sum()),
+        "lowest and highest": f"{y[known].min():.3f} and {y[known].max():.3f}",
+        "in order": _monotone(x[known], y[known]).because,
+        "one curve": curve.because,
+    }
+
+
 def _table(cells: Sequence[Cell]) -> Table:
-    rows = []
-    for cell in cells:
-        agreed = [float(np.mean(cell.agreement("nuclear", item))) for item in ITEMS]
-        rows.append(
+    return table_of(
+        [
             {
                 "training": cell.training,
                 "seeds": len(cell.runs),
                 "steps": f"{cell.mean('step'):.0f}",
                 "efficiency": f"{cell.mean('efficiency'):.3f}",
-                "agreement, contexts": f"{agreed[0]:.3f}",
-                "agreement, tokens": f"{agreed[1]:.3f}",
-                "another seed": " / ".join(f"{cell.ceiling(item):.3f}" for item in ITEMS),
+                "agreement": both(partial(cell.agreed, "nuclear")),
+                "reproducible": both(cell.reproducible),
+                "corrected, contexts": shown(cell.corrected("nuclear", "contexts")),
+                "corrected, tokens": shown(cell.corrected("nuclear", "tokens")),
                 "split exponent": f"{cell.mean('split_exponent'):.2f}",
             }
-        )
-    return table_of(rows)
+            for cell in cells
+        ]
+    )
 
 
 def _figure(cells: Sequence[Cell]) -> Figure:
@@ -210,7 +235,7 @@ def _figure(cells: Sequence[Cell]) -> Figure:
                 Points(
                     model,
                     np.array([cell.mean("efficiency") for cell in mine]),
-                    np.array([float(np.mean(cell.agreement("nuclear", item))) for cell in mine]),
+                    np.array([cell.agreed("nuclear", item) for cell in mine]),
                     names=[cell.training for cell in mine],
                 )
             )

@@ -12,15 +12,19 @@ import numpy as np
 from tokengeom.extending import GD, AbstractProgress, Adam, Curve, Figure, LinePanel, Spectral
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
+    ITEMS,
     Cell,
     Training,
     begin_comparing,
+    both,
     cells,
+    edge_table,
     farthest,
     known_trainings,
     measure_trainings,
     not_reached,
 )
+from tokengeom_studies.common.corrected import explained, shown
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
     Answer,
@@ -36,7 +40,6 @@ from tokengeom_studies.common.other_norms import smallest_entries, smallest_spec
 SMALL, LARGE = 0.45, 4.5
 """Small and large starts of unconstrained features, as multiples of the usual one."""
 CANDIDATES = ("nuclear", "gamma2", "spectral", "largest entry")
-ITEMS = ("contexts", "tokens")
 
 
 def _mean_loss(optimizer: object, rate: float | None = None, **more: Any) -> dict[str, Any]:
@@ -162,7 +165,14 @@ class OptimizerNorms(AbstractMeasuredStudy):
             Check("largest proven relative gap of a prediction", float(max(proven)), high=0.05),
             Check("share of runs that reached their loss", float(np.mean([r["reached"] for r in runs])), low=0.5),
         ]
-        tables = {"optimizers": _table(at), "losses": _losses(ordered), "hypotheses": self.answers(answers)}
+        tables = {
+            "optimizers": _table(at),
+            "corrected": _corrected_table(at),
+            "networks": _network_table(ordered),
+            "edges": edge_table(ordered),
+            "losses": _losses(ordered),
+            "hypotheses": self.answers(answers),
+        }
         missed = not_reached(rows)
         if missed:
             tables["not reached"] = table_of([{"run": answer} for answer in missed])
@@ -183,10 +193,8 @@ _EXPECTED: Mapping[str, tuple[str, ...]] = {
 
 def winner(cell: Cell, item: str) -> tuple[str, Interval]:
     """The norm with the best mean agreement, and its lead over the next."""
-    means = {name: float(np.mean(cell.agreement(name, item))) for name in CANDIDATES}
-    first, second = sorted(means, key=means.__getitem__, reverse=True)[:2]
-    pairs = zip(cell.agreement(first, item), cell.agreement(second, item), strict=True)
-    return first, Interval.of(x - y for x, y in pairs)
+    first, second = sorted(CANDIDATES, key=lambda name: cell.agreed(name, item), reverse=True)[:2]
+    return first, cell.lead(first, second, item)
 
 
 def _goes_with(cell: Cell | None, wanted: tuple[str, ...]) -> Answer:
@@ -205,15 +213,11 @@ def _goes_with(cell: Cell | None, wanted: tuple[str, ...]) -> Answer:
     return Answer(decision, because)
 
 
-def _lead_of_gamma2(cell: Cell) -> float:
-    return float(np.mean(cell.agreement("gamma2", "contexts")) - np.mean(cell.agreement("nuclear", "contexts")))
-
-
 def _epsilon(at: Mapping[str, Cell]) -> Answer:
     names = ("adam", "adam, epsilon 1e-6", "adam, epsilon 1e-5", "adam, epsilon 1e-4")
     if not set(names) <= set(at):
         return Answer("undecided", "not all were measured")
-    leads = [_lead_of_gamma2(at[name]) for name in names]
+    leads = [at[name].lead("gamma2", "nuclear", "contexts").mean for name in names]
     falls = all(a > b for a, b in pairwise(leads))
     return Answer("yes" if falls and leads[-1] < 0 else "no", "leads " + ", ".join(f"{lead:+.3f}" for lead in leads))
 
@@ -222,7 +226,7 @@ def _large_start(at: Mapping[str, Cell]) -> Answer:
     pairs = [("gd", "gd, large start"), ("adam", "adam, large start")]
     if not {name for pair in pairs for name in pair} <= set(at):
         return Answer("undecided", "not all were measured")
-    best = [[max(np.mean(at[n].agreement(c, "contexts")) for c in CANDIDATES) for n in pair] for pair in pairs]
+    best = [[max(at[n].agreed(c, "contexts") for c in CANDIDATES) for n in pair] for pair in pairs]
     because = ", ".join(f"{p[0]} {a:.3f} and {b:.3f}" for p, (a, b) in zip(pairs, best, strict=True))
     return Answer("yes" if all(a - b >= 0.1 for a, b in best) else "no", because)
 
@@ -245,20 +249,42 @@ def _networks(at: Mapping[str, Cell]) -> Answer:
 
 def _table(at: Mapping[str, Cell]) -> Table:
     """Optimizer -> norm: mean agreement at the loss, contexts / tokens."""
-
-    def both(values: Sequence[float]) -> str:
-        return " / ".join(f"{value:.3f}" for value in values)
-
     rows = []
     for name, cell in at.items():
         row: dict[str, object] = {"training": name, "seeds": len(cell.runs)}
-        row |= {c: both([float(np.mean(cell.agreement(c, item))) for item in ITEMS]) for c in CANDIDATES}
+        row |= {norm: both(partial(cell.agreed, norm)) for norm in CANDIDATES}
         rival = cell.best_rival("contexts")
-        row["best rival (contexts)"] = both([float(np.mean(cell.rival(rival, i))) for i in ITEMS]) + f" ({rival})"
-        row["another seed"] = both([cell.ceiling(item) for item in ITEMS])
+        row["best rival (contexts)"] = f"{both(partial(cell.agreed, rival))} ({rival})"
+        row["reproducible"] = both(cell.reproducible)
         row["norm, contexts"], row["norm, tokens"] = (f"{winner(cell, i)[0]} by {winner(cell, i)[1]}" for i in ITEMS)
         rows.append(row)
     return table_of(rows)
+
+
+def _corrected_table(at: Mapping[str, Cell]) -> Table:
+    """Corrected agreement with each norm and with the best rival, and the share that the best norm explains."""
+    rows = []
+    for name, cell in at.items():
+        row: dict[str, object] = {"training": name}
+        row |= {norm: both(partial(cell.corrected, norm)) for norm in CANDIDATES}
+        rival = cell.best_rival("contexts")
+        row["best rival (contexts)"] = f"{both(partial(cell.corrected, rival))} ({rival})"
+        for item in ITEMS:
+            norm = winner(cell, item)[0]
+            row[f"explained, {item}"] = f"{shown(explained(cell.corrected(norm, item)))} ({norm})"
+        rows.append(row)
+    return table_of(rows)
+
+
+def _network_table(cells: Sequence[Cell]) -> Table:
+    """In networks: how far gamma_2 is ahead of the best rival."""
+    rows: list[dict[str, object]] = []
+    for cell in cells:
+        if cell.model != "ufm" and len(cell.runs) > 1:
+            rivals = {item: cell.best_rival(item) for item in ITEMS}
+            leads = {item: f"{cell.lead('gamma2', name, item)} ({name})" for item, name in rivals.items()}
+            rows.append({"training": cell.training, "loss gap": f"{cell.target:g}", **leads})
+    return table_of(rows) if rows else {"training": []}
 
 
 def _losses(cells: Sequence[Cell]) -> Table:
@@ -269,8 +295,8 @@ def _losses(cells: Sequence[Cell]) -> Table:
                 "training": cell.training,
                 "loss gap": f"{cell.target:g}",
                 "steps": f"{cell.mean('step'):.0f}",
-                "gamma_2 less nuclear, contexts": str(_difference(cell, "contexts")),
-                "gamma_2 less nuclear, tokens": str(_difference(cell, "tokens")),
+                "gamma_2 less nuclear, contexts": str(cell.lead("gamma2", "nuclear", "contexts")),
+                "gamma_2 less nuclear, tokens": str(cell.lead("gamma2", "nuclear", "tokens")),
                 "efficiency": f"{cell.mean('efficiency'):.2f}",
                 "split exponent": f"{cell.mean('split_exponent'):.2f}",
                 "spread of token lengths": f"{cell.mean('spread_of_token_lengths'):.2f}",
@@ -281,26 +307,20 @@ def _losses(cells: Sequence[Cell]) -> Table:
     )
 
 
-def _difference(cell: Cell, item: str) -> Interval:
-    pairs = zip(cell.agreement("gamma2", item), cell.agreement("nuclear", item), strict=True)
-    return Interval.of(x - y for x, y in pairs)
-
-
 def _figure(at: Mapping[str, Cell]) -> Figure:
     """Agreement with each norm, one position per training."""
     panels = []
     x = np.arange(1.0, len(at) + 1.0)
     for item in ITEMS:
-        curves = [
-            Curve(name, x, np.array([np.mean(cell.agreement(name, item)) for cell in at.values()]))
-            for name in CANDIDATES
-        ]
-        curves.append(Curve("another seed", x, np.array([cell.ceiling(item) for cell in at.values()]), dotted=True))
+        curves = [Curve(name, x, np.array([cell.agreed(name, item) for cell in at.values()])) for name in CANDIDATES]
+        attainable = np.sqrt([max(cell.reproducible(item), 0.0) for cell in at.values()])
+        curves.append(Curve("attainable", x, attainable, dotted=True))
         panels.append(LinePanel(f"Agreement of {item}", "training", f"agreement of {item}", curves, x_names=list(at)))
     return Figure(
         "norms",
         "Agreement with the prediction in each norm at equal loss",
-        "Mean over seeds of the correlation of cosines with the logits of smallest norm at a loss gap of 0.05 nats. "
+        "Mean over seeds of the correlation of cosines with the logits of smallest norm at a loss gap of 0.05 nats; "
+        "attainable is the root of what two seeds agree to. "
         "Lines join the points of one norm to make it easy to follow; the order of trainings has no meaning.",
         panels,
         columns=1,

@@ -168,6 +168,7 @@ class PapersTinyStories(AbstractMeasuredStudy):
             "hypotheses": self.answers(judged.answers()),
             "training": _training_table(epochs),
             "agreement": judged.agreement_table(),
+            "corrected": judged.corrected_table(),
             "angles": judged.angle_table(),
             "blocks": judged.block_table(),
             "text": table_of([{name: text[name] for name in text if name not in ("kind", "names")}]),

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -223,7 +223,8 @@ class _Compared:
             for share in self.recipe["shares"]
             if not self.rows.has(kind="model", text=self.name, draw=draw, share=share)
         ]
-        if not wanted or not self.rows.in_time:
+        between_seeds = {"kind": "seeds", "text": self.name}
+        if not self.rows.in_time or (self.rows.has(**between_seeds) and not wanted):
             return
         whole = Part.of(self.all)
         plan = {name: self.recipe[name] for name in ("dim", "steps", "learning_rate")}
@@ -232,7 +233,13 @@ class _Compared:
         runs = train_many(whole.stats, settings, backend="torch")
         gap = float(np.mean([run.loss_gap for run in runs]))
         of_runs = [Directions.of(run) for run in runs]
-        of_whole = whole.directions([gap])
+        if not self.rows.has(**between_seeds):
+            pairs = [
+                [a, b, agreement(whole, of_runs[a], whole, of_runs[b])["contexts"]]
+                for a, b in combinations(range(len(of_runs)), 2)
+            ]
+            self.rows.add(**between_seeds, loss_gap=gap, contexts=pairs)
+        of_whole = whole.directions([gap]) if wanted else {}
         for draw, share in wanted:
             if not self.rows.in_time:
                 return

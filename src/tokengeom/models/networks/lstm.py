@@ -35,5 +35,4 @@ class LSTM(AbstractArchitecture):
         return Body()
 
     def embedding(self, body: Any) -> Any:
-        """The first layer."""
         return body.tokens

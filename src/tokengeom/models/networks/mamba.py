@@ -25,7 +25,6 @@ class Mamba(AbstractArchitecture):
         return hidden_states_of(transformers.MambaModel(config), use_cache=False)
 
     def embedding(self, body: Any) -> Any:
-        """Mamba's input embeddings."""
         return body.inner.embeddings
 
 

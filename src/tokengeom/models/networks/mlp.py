@@ -38,5 +38,4 @@ class MLP(AbstractArchitecture):
         return Body()
 
     def embedding(self, body: Any) -> Any:
-        """The first layer."""
         return body.tokens

@@ -58,7 +58,6 @@ class Transformer(AbstractArchitecture):
         return hidden_states_of(inner, use_cache=False)
 
     def embedding(self, body: Any) -> Any:
-        """Mistral's input embeddings."""
         return body.inner.embed_tokens
 
 

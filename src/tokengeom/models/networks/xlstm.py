@@ -44,5 +44,4 @@ class XLSTM(AbstractArchitecture):
         return hidden_states_of(transformers.xLSTMModel(config), use_cache=False)
 
     def embedding(self, body: Any) -> Any:
-        """The first layer."""
         return body.inner.embeddings

@@ -19,7 +19,7 @@ from tokengeom.core.citation import cite
 from tokengeom.core.numerics import Bool, Int, seen_tokens
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.figures.comparisons import checkpoints
-from tokengeom.page.formatting import count, fixed, number, percent
+from tokengeom.page.formatting import DASH, count, fixed, number, percent
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
@@ -51,6 +51,8 @@ def corpus(page: Page) -> Section:
         "sources": [_source(str(source)) for source in stats.corpus.get("sources", [])],
         "effects": [_effect(effect) for effect in stats.effects],
         "choice": contents.choice,
+        "candidates": [_candidate(row) for row in contents.choice.candidates],
+        "chosen": next((k for k, row in enumerate(contents.choice.candidates) if row.get("chosen") is True), None),
         "warnings": warnings_about(stats),
         "other": other_sentence(stats),
         "sizes": _sizes(contents),
@@ -159,10 +161,18 @@ def _effect(effect: Effect) -> dict[str, str]:
     before, after = effect.before, effect.after
     return {
         "cut": effect.cut,
-        "kept": percent(after.n / before.n),
+        "windows kept, of those before this cut": percent(after.n / before.n),
         "contexts": f"{before.m:,} → {after.m:,}",
-        "tokens": f"{before.V:,} → {after.V:,}",
-        "entropy": f"{before.entropy:.3f} → {after.entropy:.3f}",
+        "vocabulary": f"{before.V:,} → {after.V:,}",
+        "entropy floor": f"{before.entropy:.3f} → {after.entropy:.3f}",
+    }
+
+
+def _candidate(row: Mapping[str, Any]) -> dict[str, str]:
+    """What was measured of a candidate, as text."""
+    texts = {True: "yes", False: "no"}
+    return {
+        key.replace("_", " "): texts[value] if isinstance(value, bool) else number(value) for key, value in row.items()
     }
 
 
@@ -203,8 +213,7 @@ def model(page: Page) -> Section:
     curve, last = contents.curve, list(contents.models.values())[-1]
     known = [read.step is not None for read in contents.models.values()]
     view = {
-        "rows": [_model_row(contents, read) for read in contents.models.values()],
-        "steps": any(known),
+        "rows": [_model_row(contents, read, any(known)) for read in contents.models.values()],
         "order": "in the order of training" if all(known) else "as given",
         "facts": _model_facts(last),
         "sentences": _model_sentences(last),
@@ -213,16 +222,15 @@ def model(page: Page) -> Section:
     return Section("model", "The model" if len(contents.models) == 1 else "The checkpoints", view)
 
 
-def _model_row(contents: ReportContents, read: ReadModel) -> dict[str, Any]:
+def _model_row(contents: ReportContents, read: ReadModel, with_step: bool) -> dict[str, str]:
     comparison = contents.comparisons.get(read.name)
     agreements = {} if comparison is None else agreements_of(comparison)
-    values = {items: agreements[items].value if items in agreements else float("nan") for items in ITEMS}
     return {
-        "name": read.name,
-        "step": read.step,
-        "loss": read.loss,
-        "gap": read.loss_gap,
-        **values,
+        "checkpoint": read.name,
+        **({"step": number(read.step)} if with_step else {}),
+        "loss": number(read.loss, 5),
+        "loss gap": number(read.loss_gap, 4),
+        **{f"agreement of {items}": fixed(agreements[items].value) if items in agreements else DASH for items in ITEMS},
         "verdict": "not compared" if comparison is None else comparison.verdict,
     }
 

@@ -7,17 +7,17 @@ all are shown on the three leading axes of that one. Cosines do not depend on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from tokengeom.ask.neighbours import EmbeddedItems
 from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Float, Int, closest_pairs, seen_tokens
+from tokengeom.core.numerics import Float, Int, seen_tokens
 from tokengeom.figures.ordering import FeatureOrder
 from tokengeom.page.formatting import fixed
 from tokengeom.page.read_model import ReadModel
@@ -37,7 +37,6 @@ from tokengeom.page.sections.explorer_numbers import (
 )
 from tokengeom.page.sections.figures import how_many, judged_prediction
 from tokengeom.page.sections.fit_checks import is_finite
-from tokengeom.statistics.supports import canonical, group_supports
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -61,7 +60,10 @@ def explore(page: Page) -> Section | None:
     data = explorer.data()
     if data is None:
         return None
-    view = {"data": data, "pairs": explorer.pairs(), "of": explorer.judged.label, "merged": page.contents.stats.other}
+    judged = explorer.judged
+    vectors = EmbeddedItems(Factors.of(judged.given), page.contents.stats)
+    pairs = {"contexts": vectors.pairs("contexts", PAIRS), "tokens": vectors.pairs("tokens", PAIRS)}
+    view = {"data": data, "pairs": pairs, "of": judged.label, "merged": page.contents.stats.other}
     return Section("explore", "Explore", view)
 
 
@@ -69,6 +71,8 @@ def explore(page: Page) -> Section | None:
 class Source:
     """One geometry: unit vectors of the chosen tokens and contexts, as rows.
 
+    ``given``
+        The prediction or run with all its vectors.
     ``kind``
         "path", "limit", "proxy", "at-loss" or "model".
     ``gap``, ``rank``
@@ -77,6 +81,7 @@ class Source:
         Of a model, how far its loss on each context is above the entropy of that context; None where not computed.
     """
 
+    given: HasFactors
     key: str
     label: str
     kind: str
@@ -150,7 +155,8 @@ class Explorer:
 
     def _made(self, key: str, label: str, kind: str, given: HasFactors, gap: float | None, rank: int | None) -> Source:
         W = given.W[self.chosen["tokens"]] - given.W[self.seen].mean(axis=0)
-        return Source(key, label, kind, gap, rank, unit_rows(W), unit_rows(given.H[:, self.chosen["contexts"]].T))
+        H = given.H[:, self.chosen["contexts"]]
+        return Source(given, key, label, kind, gap, rank, unit_rows(W), unit_rows(H.T))
 
     def _losses(self, run: Run | ReadModel) -> Float | None:
         """``KL(P_j || softmax(logits_j))`` of the chosen contexts."""
@@ -164,35 +170,6 @@ class Explorer:
         rest = np.log(np.exp(L).sum(axis=0))
         terms = P.data * (np.log(P.data) - L[P.coords[0], P.coords[1]] + rest[P.coords[1]])
         return np.maximum(np.bincount(P.coords[1], weights=terms, minlength=columns.size), 0.0)
-
-    def pairs(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Most similar pairs with other supports in the judged prediction: names, cosine, shared, sizes; by kind."""
-        stats, found = self.stats, dict[str, list[tuple[Any, ...]]]()
-        supports = {"contexts": stats.S, "tokens": canonical(stats.S.T)}
-        frequencies = {"contexts": stats.pi, "tokens": self.share_of_tokens}
-        names: dict[str, Callable[[int], str]] = {
-            "contexts": stats.context_text,
-            "tokens": stats.vocabulary.__getitem__,
-        }
-        for kind in reversed(KINDS):
-            chosen, unit = self.chosen[kind], np.asarray(getattr(self.judged, kind), np.float64)
-            some = np.flatnonzero(unit.any(axis=1))
-            items, found[kind] = chosen[some], []
-            if items.size < 2:
-                continue
-            groups = group_supports(sparse.csc_array(supports[kind][:, items]))
-            cosines, pairs = closest_pairs(unit[some], groups.label, frequencies[kind][items], PAIRS, 4)
-            inside = [[self._support(supports[kind], kind, int(item)) for item in items[pair]] for pair in pairs]
-            found[kind] = [
-                (names[kind](int(items[i])), names[kind](int(items[j])), float(cosine), len(a & b), len(a), len(b))
-                for (i, j), (a, b), cosine in zip(pairs, inside, cosines, strict=True)
-            ]
-        return found
-
-    def _support(self, supports: sparse.csc_array, kind: str, item: int) -> set[int]:
-        """Contexts of a token, or tokens after a context but for the one that stands for merged ones."""
-        inside = set(supports.indices[supports.indptr[item] : supports.indptr[item + 1]].tolist())
-        return inside - {self.stats.other} if kind == "contexts" else inside
 
     # ---- where things lie -------------------------------------------------------------------------------------------
     @cached_property

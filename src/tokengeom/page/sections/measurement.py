@@ -124,7 +124,7 @@ def _curves(page: Page) -> tuple[Picture | None, Picture | None]:
     return picture(replace(figure, panels=first), caption=f"{MEASURED}{at_loss}"), picture(others, caption=predicted)
 
 
-def _run_rows(contents: ReportContents) -> list[dict[str, Any]]:
+def _run_rows(contents: ReportContents) -> list[dict[str, str]]:
     """Every run, the repeats with other seeds after the one that was compared."""
     return [
         _run_row(f"{name}, training {place}" if place > 1 else name, run)
@@ -133,21 +133,19 @@ def _run_rows(contents: ReportContents) -> list[dict[str, Any]]:
     ]
 
 
-def _run_row(name: str, run: Run) -> dict[str, Any]:
+def _run_row(name: str, run: Run) -> dict[str, str]:
     optimizer = run.settings.get("optimizer", "")
-    finite = is_finite(run)
+    norms = {"‖W‖": run.W, "‖H‖": run.H}
     return {
-        "name": name,
-        "d": run.H.shape[0],
+        "model": name,
+        "d": str(run.H.shape[0]),
         "optimizer": str(optimizer.get("name", "") if isinstance(optimizer, dict) else optimizer),
-        "steps": run.steps,
-        "seconds": float(run.seconds),
-        "loss": float(run.loss),
-        "gap": float(run.loss_gap),
-        "norm_W": float(np.linalg.norm(run.W)) if finite else float("nan"),
-        "norm_H": float(np.linalg.norm(run.H)) if finite else float("nan"),
+        "steps": number(run.steps),
+        "seconds": number(float(run.seconds)),
+        "loss": number(float(run.loss), 5),
+        "loss gap": number(float(run.loss_gap)),
+        **{name: number(float(np.linalg.norm(X))) if is_finite(run) else DASH for name, X in norms.items()},
         "status": run.status,
-        "finished": run.status == "finished",
     }
 
 
@@ -158,7 +156,7 @@ def agreement(page: Page) -> Section:
     first, more = _heatmaps(page)
     compared = contents.compared_models
     headlines = [
-        (name, ITEM_NAMES[items], _agreement_row("", agreement, fixed))
+        {"model": name, "agreement of": ITEM_NAMES[items], **_agreement_row("", agreement, fixed)["scale"]}
         for name in compared
         for items, kind in AGREEMENTS.items()
         if (agreement := contents.comparisons[name].judged_numbers.get(kind)) and math.isfinite(agreement.value)

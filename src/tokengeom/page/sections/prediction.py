@@ -170,7 +170,7 @@ def _proxy(predicted: FeaturePrediction) -> Answer:
     return Answer(
         "Is the simple proxy S~ exact?",
         "yes" if predicted.proxy_is_exact else "no",
-        f"{predicted.proxy_sentence} Its nuclear norm is {number(predicted.proxy_nuclear_norm, 6)}{above}",
+        f"{predicted.proxy_reason} Its nuclear norm is {number(predicted.proxy_nuclear_norm, 6)}{above}",
     )
 
 

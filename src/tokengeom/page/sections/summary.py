@@ -13,7 +13,7 @@ from tokengeom.ask.item_search import quoted
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.target import norm_sentence
-from tokengeom.comparison.verdict import JUDGED, is_hardly_reproducible
+from tokengeom.comparison.verdict import JUDGED
 from tokengeom.core.numerics import seen_tokens
 from tokengeom.page.formatting import DASH, count, explained_share, fixed, listed, percent
 from tokengeom.page.report_contents import ReportContents
@@ -30,6 +30,8 @@ NO_MODEL = "No model was trained: this page shows the prediction alone."
 MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": DASH}
 MARKUP, MUCH_MARKUP = re.compile(r"[<>@]|</?[^\s<>]+>|\[UNK\]|@[^\w\s]@|&#?\w+;"), 0.1
 """Tokens that usually belong to markup, and the share of the windows from which on they are named."""
+PLACEHOLDER = re.compile(r"<unk>|\[unk\]", re.IGNORECASE)
+"""Tokens that stand for rare words, which nothing brings back."""
 TICKS = tuple((20 * k, f"{k / 5:g}") for k in range(6))
 """Axis of the figure of the verdict: place in percent, and label."""
 
@@ -86,7 +88,14 @@ def _markup(stats: NextTokenStatistics) -> list[str]:
         return []
     often = Counter({stats.vocabulary[z].strip(): int(table[[z]].sum()) for z in np.flatnonzero(after)})
     often.update({name: int(stats.context_counts[(contexts == one).any(axis=1)].sum()) for one, name in inside.items()})
-    most = listed(quoted(name) for name, _ in often.most_common(3))
+    named = [name for name, _ in often.most_common(3)]
+    most = listed(map(quoted, named))
+    if PLACEHOLDER.fullmatch(named[0]):
+        return [
+            f"{percent(share)} of the windows have a token that stands for rare words or belongs to markup (most often "
+            f"{most}): much of this page is about these tokens. {quoted(named[0])} may be another word each time, so "
+            "that what is said of it is true of no single word."
+        ]
     parts = " or, where it was split into parts, count with --tokenizer whitespace" if tokenizer.kind == "word" else ""
     return [
         f"{percent(share)} of the windows have a token that usually belongs to markup (most often {most}): much of "
@@ -134,7 +143,7 @@ def _other_best(contents: ReportContents, name: str) -> list[str]:
         rows = () if table is None else table.of(items)
         others = (row for row in rows if row.rival not in own and (not row.ours or row.rival == judged))
         best = next(others, None)
-        if best is None or best.rival in known or is_hardly_reproducible(best.agreement):
+        if best is None or best.rival in known or best.agreement.is_hardly_reproducible:
             continue
         if best.agreement.above_floor:
             said = f"{explained_share(best.agreement)} of {called}"
@@ -185,7 +194,7 @@ def _sentence(items: str, agreement: Agreement, comparison: Comparison) -> str:
     parts, together = [above if agreement.has_floor else "chance was not measured"], together_of(comparison).get(items)
     if math.isfinite(agreement.reproducible):
         little, enough = "which is too little to explain", f"so that {fixed(agreement.attainable, 2)} is attainable"
-        follows = little if is_hardly_reproducible(agreement) else enough
+        follows = little if agreement.is_hardly_reproducible else enough
         parts.append(f"two trainings agree {fixed(agreement.reproducible, 2)} on average, {follows}")
     if together is not None:
         parts.append(f"all explanations by counts together explain {explained_share(together)}")

@@ -41,7 +41,9 @@ const exploreData = (() => {
   // ---- names -------------------------------------------------------------------------------------------------------
   const escapes = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
   const escaped = (c) => escapes[c] ?? `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`;
-  const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}]/gu;
+  // A joiner or non-joiner inside a word that is not in Latin letters is part of its spelling.
+  const JOINER = "(?<=[^\\x00-\\x7f\\u200c\\u200d])[\\u200c\\u200d](?=[^\\x00-\\x7f\\u200c\\u200d])";
+  const UNSEEN = new RegExp(`(?!${JOINER})[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Cs}\\p{Co}]`, "gu");
 
   // A name with its invisible characters made visible.
   function legible(name) {

@@ -42,11 +42,9 @@ class AbstractAdam(AbstractOptimizer):
         return [rate, root, b1, b2, self.eps, shrink, root / some, self.eps / some, 1 - shrink]
 
     def kernel(self) -> Any:
-        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
-        """Apply the rule to a batch of matrices."""
         import torch
 
         b1, b2 = self.betas

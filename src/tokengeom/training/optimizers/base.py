@@ -48,7 +48,6 @@ class Constant(AbstractSchedule):
     name: ClassVar[str] = "constant"
 
     def factors(self, steps: Float, last: int) -> Float:
-        """Ones."""
         return np.ones(steps.shape)
 
 
@@ -67,7 +66,6 @@ class Steps(AbstractSchedule):
             raise ProblemError(f"The factor of a schedule must be a number >= 0; got {self.factor!r}.")
 
     def factors(self, steps: Float, last: int) -> Float:
-        """``factor`` to the number of milestones <= step."""
         passed = np.searchsorted(np.asarray(self.milestones, np.float64), steps, side="right")
         return np.asarray(self.factor**passed, np.float64)
 
@@ -88,7 +86,6 @@ class Cosine(AbstractSchedule):
             )
 
     def factors(self, steps: Float, last: int) -> Float:
-        """``floor + (1 - floor)(1 + cos(pi progress)) / 2``."""
         progress = np.clip((steps - self.warmup) / max(last - self.warmup, 1), 0.0, 1.0)
         wave = self.floor + (1.0 - self.floor) * 0.5 * (1.0 + np.cos(np.pi * progress))
         return np.asarray(np.minimum(1.0, (steps + 1.0) / max(self.warmup, 1)) * wave)

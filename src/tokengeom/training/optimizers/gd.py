@@ -31,11 +31,9 @@ class GD(AbstractOptimizer):
         return [rates, self.momentum]
 
     def kernel(self) -> Any:
-        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
-        """Apply the rule to a batch of matrices."""
         first.mul_(self.momentum).add_(g)
         x.sub_(c[1] * first)
 

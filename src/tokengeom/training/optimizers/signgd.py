@@ -25,11 +25,9 @@ class SignGD(AbstractOptimizer):
         return [rates]
 
     def kernel(self) -> Any:
-        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
-        """Apply the rule to a batch of matrices."""
         x.sub_(c[1] * g.sign())
 
 

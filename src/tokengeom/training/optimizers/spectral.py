@@ -70,11 +70,9 @@ class Spectral(AbstractOptimizer):
         ]
 
     def kernel(self) -> Any:
-        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
-        """Apply the rule to a batch of matrices."""
         first.mul_(self.momentum).add_(g)
         u = g + self.momentum * first if self.nesterov else first
         y = _torch_polar(u, self.cutoff) if self.method == "svd" else _torch_newton_schulz(u)

@@ -1,14 +1,14 @@
 """Ways of training, each read when its loss gap first falls below given values and compared there with everything else.
 
 One row per text, training, seed and loss gap: agreement with the predictions at that loss (nuclear and gamma_2 norm),
-with the prediction in the limit, with every rival, and with the earlier seeds of the same training (the ceiling);
-efficiency and split exponent. Everything is compared at the same loss.
+with the prediction in the limit, with every rival, and with the earlier seeds of the same training; efficiency and
+split exponent. Everything is compared at the same loss.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +25,9 @@ from tokengeom.extending import (
     NetworkShape,
     threads_for,
 )
-from tokengeom_studies.base import Recipe
-from tokengeom_studies.common.measured import Row, Rows, chosen
+from tokengeom_studies.base import Recipe, Table, table_of
+from tokengeom_studies.common.corrected import Measured, corrected
+from tokengeom_studies.common.measured import Interval, Row, Rows, chosen
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.on_device import LogitSpectrum, PairGeometry
 from tokengeom_studies.common.stepped_training import SteppedTraining
@@ -40,8 +41,12 @@ from tokengeom_studies.common.torch_runs import (
 )
 
 NORMS = ("nuclear", "gamma2")
+ITEMS = ("contexts", "tokens")
+FREE = "UFM"
+"""The rival that is a training itself: unconstrained features, once, with a seed that no run has."""
 RIVAL_SEED = 1_000
-"""Seed of the unconstrained features that serve as a rival; no run has it."""
+GRIDS = {"log-counts": (0.001, 10.0), "PMI": (0.1, 10.0)}
+"""Ends of the grids of alpha and k; they were not widened where the best value lies on an edge."""
 FIRST_RATE = 16.0
 """First rate of gradient descent on the mean loss, which is adapted."""
 
@@ -169,7 +174,7 @@ class Comparer:
             agreements[f"{norm}, own split"] = self._split(norm, target, exponent).agreement(run)
         rivals = best_candidates(self.rivals, run)
         if target in self.free:
-            rivals["UFM"] = dict(self.free[target].agreement(run))
+            rivals[FREE] = dict(self.free[target].agreement(run))
         rows, columns = (reached.W - reached.W.mean(0)).norm(dim=1), reached.H.norm(dim=0)
         return run, {
             "loss_gap": reached.loss_gap,
@@ -256,23 +261,57 @@ class Cell:
     runs: Sequence[Row]
 
     def agreement(self, name: str, item: str) -> list[float]:
-        """Agreement with a prediction, one value per seed."""
-        return [row["agreement"][name][item] for row in self.runs]
+        """Agreement with a prediction or a rival, one value per seed."""
+        return [{**row["agreement"], **row["rivals"]}[name][item] for row in self.runs]
 
-    def rival(self, name: str, item: str) -> list[float]:
-        """Agreement with a rival, one value per seed."""
-        return [row["rivals"][name][item] for row in self.runs]
+    def agreed(self, name: str, item: str) -> float:
+        """Mean agreement over seeds."""
+        return float(np.mean(self.agreement(name, item)))
+
+    def lead(self, name: str, other: str, item: str) -> Interval:
+        """How far the agreement with one explanation is ahead of that with another, paired by seed."""
+        pairs = zip(self.agreement(name, item), self.agreement(other, item), strict=True)
+        return Interval.of(x - y for x, y in pairs)
 
     def best_rival(self, item: str) -> str:
         """The rival that agrees best on average."""
         # To unconstrained features, others of their kind are another seed.
-        names = [str(name) for name in self.runs[0]["rivals"] if not (name == "UFM" and self.model == "ufm")]
-        return max(names, key=lambda name: float(np.mean(self.rival(name, item))))
+        names = [str(name) for name in self.runs[0]["rivals"] if not (name == FREE and self.model == "ufm")]
+        return max(names, key=lambda name: self.agreed(name, item))
 
-    def ceiling(self, item: str) -> float:
+    def between_seeds(self, item: str) -> Measured:
+        """Agreement of pairs of seeds; a run was compared with those that stand before it."""
+        return {
+            (before["seed"], row["seed"]): agreed[item]
+            for place, row in enumerate(self.runs)
+            for before, agreed in zip(
+                self.runs[place - len(row["with_earlier_seeds"]) : place], row["with_earlier_seeds"], strict=True
+            )
+        }
+
+    def reproducible(self, item: str) -> float:
         """Mean agreement between two seeds; NaN without two."""
-        pairs = [agreement[item] for row in self.runs for agreement in row["with_earlier_seeds"]]
-        return float(np.mean(pairs)) if pairs else float("nan")
+        pairs = self.between_seeds(item)
+        return float(np.mean(list(pairs.values()))) if pairs else float("nan")
+
+    def corrected(self, name: str, item: str, *reliability: Measured) -> Interval:
+        """Agreement with a prediction or a rival, corrected for the differences between seeds.
+
+        ``reliability``
+            Agreement of trainings of the rival with each other, where it is one.
+        """
+        agreed: Measured = {
+            (int(row["seed"]),): value for row, value in zip(self.runs, self.agreement(name, item), strict=True)
+        }
+        return corrected(agreed, self.between_seeds(item), *reliability)
+
+    def least_reliability(self, item: str) -> float:
+        """Of runs of unconstrained features: the least that two trainings of the rival of this kind can agree to.
+
+        The rival's cosines are a common part and noise, so its agreement with a run is at most the root of what both
+        are reproducible to.
+        """
+        return self.agreed(FREE, item) ** 2 / self.reproducible(item)
 
     def mean(self, name: str) -> float:
         """Mean over seeds of a number of the run."""
@@ -299,3 +338,20 @@ def not_reached(rows: Sequence[Row]) -> list[str]:
     missed = [row for row in chosen(rows, kind="run") if not row["reached"]]
     names = [f"{row['training']} on {row['text']} at {row['target']:g}" for row in missed]
     return [f"{name} ({names.count(name)} seeds)" for name in dict.fromkeys(names)]
+
+
+def both(number: Callable[[str], float | Interval]) -> str:
+    """A number of contexts and of tokens; of intervals, the mean."""
+    values = [value.mean if isinstance(value, Interval) else value for value in map(number, ITEMS)]
+    return " / ".join("-" if np.isnan(value) else f"{value:.3f}" for value in values)
+
+
+def edge_table(cells: Sequence[Cell]) -> Table:
+    """How often the free parameter of a rival, fitted to a run's contexts, lies on an edge of its grid."""
+    rows = []
+    for name, (low, high) in GRIDS.items():
+        fitted = [row["rivals"][name]["chosen"] for cell in cells for row in cell.runs if name in row["rivals"]]
+        values = [float(chosen.partition("=")[2].partition(",")[0]) for chosen in fitted]
+        row: dict[str, object] = {"rival": name, "grid": f"{low:g} to {high:g}", "runs": len(values)}
+        rows.append(row | {"at the lower end": values.count(low), "at the upper end": values.count(high)})
+    return table_of(rows)

@@ -253,16 +253,23 @@ class Interval:
         mean = float(known.mean())
         if known.size == 1:
             return Interval(mean, -float("inf"), float("inf"), 1)
-        half = float(special.stdtrit(known.size - 1, 0.975) * known.std(ddof=1) / np.sqrt(known.size))
+        half = float(t_quantile(known.size) * known.std(ddof=1) / np.sqrt(known.size))
         return Interval(mean, mean - half, mean + half, int(known.size))
 
     def __str__(self) -> str:
+        if np.isinf(self.high):
+            return f"{self.mean:.3f}"
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
     @property
     def half(self) -> float:
         """Half its width."""
         return self.high - self.mean
+
+
+def t_quantile(count: int) -> float:
+    """The 97.5% quantile of Student's distribution for so many values."""
+    return float(special.stdtrit(count - 1, 0.975))
 
 
 def decided(difference: Interval, least: float = 0.0) -> Decision:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tokengeom.extending import Figure, LinePanel
 from tokengeom_studies.base import Check, Table, table_of
+from tokengeom_studies.common.corrected import Measured, corrected, shown
 from tokengeom_studies.common.measured import (
     Answer,
     Decision,
@@ -58,6 +59,7 @@ class PartFindings:
         rows = [{**row, "text": row["text"].replace("_windows_", " ")} for row in rows]
         self.growth = chosen(rows, kind="growth")
         self.change = [{**row, **compared} for row in chosen(rows, kind="change") for compared in row["compared"]]
+        self.seeds = chosen(rows, kind="seeds")
         self.model = [{**row, **compared} for row in chosen(rows, kind="model") for compared in row["compared"]]
         self.texts = list(dict.fromkeys(row["text"] for row in self.growth))
         self.predictions = list(dict.fromkeys(row["prediction"] for row in self.change))
@@ -172,15 +174,28 @@ class PartFindings:
                 f"from {share:g}": str(self._model_agreement(text, share, name, "from_part")) for share in shares
             }
             whole = str(self._model_agreement(text, shares[-1], name, "from_whole"))
+            corrected_line = {
+                "corrected, from a quarter": shown(self._corrected(text, QUARTER, name, "from_part")),
+                "corrected, whole": shown(self._corrected(text, shares[-1], name, "from_whole")),
+            }
             gap = _mean(row["loss_gap"] for row in chosen(self.model, text=text))
             line: dict[str, Any] = {"text": text, "loss gap": round(gap, 4), "prediction": name}
-            lines.append(line | of_parts | {"from the whole text": whole})
+            lines.append(line | of_parts | {"from the whole text": whole} | corrected_line)
         return table_of(lines)
 
     def _model_agreement(self, text: str, share: float, name: str, side: str) -> Interval:
+        return Interval.of(self._by_seed(text, share, name, side).values())
+
+    def _by_seed(self, text: str, share: float, name: str, side: str) -> Measured:
+        """Agreement of each model, mean over draws."""
         rows = chosen(self.model, text=text, share=share, prediction=name)
         seeds = sorted({row["seed"] for row in rows})
-        return Interval.of(float(np.mean([row[side] for row in chosen(rows, seed=seed)])) for seed in seeds)
+        return {(seed,): float(np.mean([row[side] for row in chosen(rows, seed=seed)])) for seed in seeds}
+
+    def _corrected(self, text: str, share: float, name: str, side: str) -> Interval:
+        """The same, divided by the root of what the models agree to."""
+        pairs: Measured = {(a, b): value for row in chosen(self.seeds, text=text) for a, b, value in row["contexts"]}
+        return corrected(self._by_seed(text, share, name, side), pairs)
 
     def checks(self) -> list[Check]:
         """Whether predictions are proven and the models trained."""

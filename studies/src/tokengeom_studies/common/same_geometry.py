@@ -1,9 +1,10 @@
 """Whether two kinds of training give the same geometry at the same loss.
 
-Agreement *across* is that of a run of one kind with runs of the other kind from other seeds. It cannot be expected to
-be higher than agreement *within* a kind, between its own seeds: the lower of the two is the ceiling that it is compared
-with. Divided by the geometric mean of both ceilings, agreement across is the correlation that would be found without
-the differences between seeds (Spearman's correction for attenuation); it is 1 where the common part is the same.
+Agreement *across* is that of a run of one kind with runs of the other kind from other seeds, and agreement *within* a
+kind that of its own seeds. Across divided by the geometric mean of both agreements within is the correlation that would
+be found without the differences between seeds (Spearman's correction for attenuation); it is 1 where the common part is
+the same. Rules that were stated before the runs compare across with the lower of the two, which they call the ceiling;
+it is none, since the common part of two trainings can agree better than either agrees with itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tokengeom.extending import ProblemError
+from tokengeom_studies.common.corrected import Measured, corrected, corrected_difference, seeds_of
 from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, Rows, chosen, decided_together
 from tokengeom_studies.common.on_device import PairGeometry
 from tokengeom_studies.common.torch_runs import DeviceText
@@ -75,44 +77,47 @@ class Compared:
     rows: Sequence[Row]
     cell: Cell
 
+    def pairs(self, a: str, b: str, item: str) -> Measured:
+        """Agreement of pairs of other seeds: of one training with the other, or within one where both are it."""
+        return {
+            tuple(row["seeds"]): row[item]
+            for row in chosen(self.rows, kind="pair", **self.cell)
+            if sorted(row["trainings"]) == sorted((a, b))
+        }
+
     def across(self, a: str, b: str, item: str) -> dict[int, float]:
-        """Agreement of each seed with other seeds: of one training with the other, or within one where both are it."""
-        by_seed: dict[int, list[float]] = {}
-        for row in chosen(self.rows, kind="pair", **self.cell):
-            if sorted(row["trainings"]) == sorted((a, b)):
-                for seed in row["seeds"]:
-                    by_seed.setdefault(seed, []).append(row[item])
-        return {seed: float(np.mean(values)) for seed, values in sorted(by_seed.items())}
+        """The same for each seed, as the mean over the others."""
+        pairs = self.pairs(a, b, item)
+        by_seed = {seed: [value for seeds, value in pairs.items() if seed in seeds] for seed in seeds_of(pairs)}
+        return {seed: float(np.mean(values)) for seed, values in by_seed.items()}
 
     def with_prediction(self, training: str, prediction: str, item: str) -> dict[int, float]:
         """Agreement of each seed with a prediction."""
         some = chosen(self.rows, kind="with", **self.cell, training=training, prediction=prediction)
         return {row["seed"]: row[item] for row in sorted(some, key=lambda row: row["seed"])}
 
-    def ceiling(self, a: str, b: str, item: str) -> dict[int, float]:
-        """Agreement within the training whose seeds agree less well."""
+    def less_than_seeds(self, a: str, b: str, item: str) -> Interval:
+        """Agreement across two trainings minus that within the one whose seeds agree less well, paired by seed."""
         both = [self.across(training, training, item) for training in (a, b)]
-        return min(both, key=lambda training: float(np.mean(list(training.values()))) if training else float("inf"))
+        lower = min(both, key=lambda within: mean_of(within) if within else float("inf"))
+        return paired(self.across(a, b, item), lower)
 
-    def below_ceiling(self, a: str, b: str, item: str) -> Interval:
-        """Agreement across two trainings minus the lower ceiling, paired by seed."""
-        return paired(self.across(a, b, item), self.ceiling(a, b, item))
+    def corrected(self, a: str, b: str, item: str) -> Interval:
+        """Agreement across two trainings, corrected for the differences between seeds of both."""
+        return corrected(self.pairs(a, b, item), self.pairs(a, a, item), self.pairs(b, b, item))
 
-    def corrected(self, a: str, b: str, item: str) -> float:
-        """Agreement across two trainings, corrected for attenuation by both ceilings; NaN where one is not positive."""
-        across, first, second = (
-            Interval.of(self.across(*pair, item).values()).mean for pair in ((a, b), (a, a), (b, b))
-        )
-        return across / float(np.sqrt(first * second)) if first > 0 and second > 0 else float("nan")
+    def corrected_prediction(self, training: str, prediction: str, item: str) -> Interval:
+        """Agreement with a prediction, corrected for the differences between seeds."""
+        return corrected(*self._known(training, prediction, item))
 
-    def corrected_prediction(self, training: str, prediction: str, item: str) -> float:
-        """Agreement with a prediction, corrected for attenuation; NaN where the ceiling is not positive.
+    def corrected_change(self, a: str, b: str, prediction: str, item: str) -> Interval:
+        """Corrected agreement of a prediction with one training minus that with the other."""
+        return corrected_difference(*(self._known(training, prediction, item) for training in (a, b)))
 
-        A prediction has no noise of its own, so that its agreement is divided by the square root of the ceiling.
-        """
-        ceiling = mean_of(self.across(training, training, item))
-        known = mean_of(self.with_prediction(training, prediction, item))
-        return known / float(np.sqrt(ceiling)) if ceiling > 0 else float("nan")
+    def _known(self, training: str, prediction: str, item: str) -> tuple[Measured, Measured]:
+        """Agreement of each seed with a prediction, and of pairs of seeds."""
+        agreed: Measured = {(seed,): x for seed, x in self.with_prediction(training, prediction, item).items()}
+        return agreed, self.pairs(training, training, item)
 
     def prediction_changes(self, a: str, b: str, prediction: str, item: str) -> Interval:
         """Agreement of a prediction with one training minus that with the other, paired by seed."""

@@ -27,6 +27,7 @@ from tokengeom.extending import (
     unit_columns,
 )
 from tokengeom_studies.base import Check, Recipe, Table, table_of
+from tokengeom_studies.common.corrected import Measured, corrected, explained
 from tokengeom_studies.common.measured import Answer, Interval, Row, decided
 from tokengeom_studies.common.torch_runs import DeviceText, load_text
 
@@ -166,8 +167,8 @@ class Directions:
 class DirectionFindings:
     """Intervals over seeds, and what they decide."""
 
-    def __init__(self, runs: Sequence[Row], ceilings: Sequence[Row]) -> None:
-        self.runs, self.ceilings = runs, ceilings
+    def __init__(self, runs: Sequence[Row], pairs: Sequence[Row]) -> None:
+        self.runs, self.pairs = runs, pairs
 
     def over(self, *names: str) -> Interval:
         """The interval of one number over seeds."""
@@ -178,15 +179,20 @@ class DirectionFindings:
         values = [row["agreement"][first]["several"] - row["agreement"][second]["several"] for row in self.runs]
         return Interval.of(values)
 
-    def ceiling(self, items: str) -> Interval:
+    def reproducible(self, items: str) -> Interval:
         """Agreement between seeds."""
-        return Interval.of(row[items] for row in self.ceilings)
+        return Interval.of(row[items] for row in self.pairs)
+
+    def corrected(self, name: str, items: str) -> Interval:
+        """Agreement with an explanation, corrected for the differences between seeds."""
+        agreed: Measured = {(int(row["seed"]),): row["agreement"][name][items] for row in self.runs}
+        return corrected(agreed, {tuple(row["seeds"]): row[items] for row in self.pairs})
 
     def answers(self) -> dict[str, Answer]:
         """One answer per hypothesis."""
         gap = self.over("loss_gap")
         apart = Interval.of(row["within"] - row["between"] for row in self.runs)
-        between_seeds = self.ceiling("several").mean
+        between_seeds = self.reproducible("several").mean
         share = Interval.of(row["agreement"][GAMMA2]["several"] / between_seeds for row in self.runs)
         similarity = self.over("similarity", PROXY, "contexts")
         return {
@@ -195,9 +201,9 @@ class DirectionFindings:
             "collapse": Answer(decided(self.over("within"), 0.9), f"mean cosine within: {_text(self.over('within'))}"),
             "loss": self._nearer(LIMIT),
             "supports": self._nearer(SUPPORTS),
-            "ceiling": Answer(decided(share, 0.9), f"share {_text(share)} of {_text(self.ceiling('several'))}")
-            if self.ceilings
-            else Answer("undecided", "one seed has no ceiling"),
+            "ceiling": Answer(decided(share, 0.9), f"share {_text(share)} of {_text(self.reproducible('several'))}")
+            if self.pairs
+            else Answer("undecided", "one seed"),
             "proxy": Answer(decided(similarity, 0.8), f"SIM {_text(similarity)}"),
             "angles": Answer(
                 decided(self.over("angles", "ordered"), 0.95),
@@ -210,16 +216,27 @@ class DirectionFindings:
         values = (f"{name} {_text(self.over('agreement', name, 'several'))}" for name in (GAMMA2, other))
         return Answer(decided(difference), f"{'; '.join(values)}; difference {_text(difference)}")
 
+    def corrected_table(self) -> Table:
+        """Corrected agreement and explained share of every explanation; empty with one seed."""
+        rows = []
+        for name in self.runs[0]["agreement"] if self.pairs else ():
+            row: dict[str, object] = {"explanation": name}
+            for items in (*SETS, "tokens"):
+                agreed = self.corrected(name, items)
+                row |= {items: _text(agreed), f"{items}: explained": _text(explained(agreed))}
+            rows.append(row)
+        return table_of(rows) if rows else {}
+
     def agreement_table(self) -> Table:
-        """Agreement and SIM of every explanation, and between seeds."""
+        """Agreement and SIM of every explanation, and what two seeds agree to."""
         rows = []
         for name in self.runs[0]["agreement"]:
             agreed = {item: _text(self.over("agreement", name, item)) for item in (*SETS, "tokens")}
             similar = {f"SIM {item}": _text(self.over("similarity", name, item)) for item in ("contexts", "tokens")}
             rows.append({"explanation": name, **agreed, **similar})
-        if self.ceilings:
-            agreed = {item: _text(self.ceiling(item)) for item in (*SETS, "tokens")}
-            rows.append({"explanation": "another seed", **agreed, "SIM contexts": "", "SIM tokens": ""})
+        if self.pairs:
+            agreed = {item: _text(self.reproducible(item)) for item in (*SETS, "tokens")}
+            rows.append({"explanation": "reproducible", **agreed, "SIM contexts": "", "SIM tokens": ""})
         return table_of(rows)
 
     def block_table(self) -> Table:
@@ -273,7 +290,7 @@ def _negative(interval: Interval) -> Interval:
 
 
 def _text(interval: Interval) -> str:
-    """Mean and interval; the mean alone of a single value, and nothing where a number is not defined."""
+    """Mean and interval, and nothing where a number is not defined."""
     if not np.isfinite(interval.mean):
         return ""
-    return str(interval) if interval.count > 1 else f"{interval.mean:.3f}"
+    return str(interval)

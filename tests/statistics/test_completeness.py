@@ -8,13 +8,8 @@ from scipy import sparse
 
 from tokengeom import NextTokenStatistics, count
 from tokengeom.core.numerics import Float, Int
-from tokengeom.statistics.supports import (
-    Completeness,
-    estimate_completeness,
-    half_text_correlation,
-    support_cosines,
-    warnings_about,
-)
+from tokengeom.statistics.completeness import Completeness, estimate_completeness
+from tokengeom.statistics.supports import half_text_correlation, support_cosines, warnings_about
 from tokengeom.theory.proxy import proxy
 
 V, CONTEXTS, WINDOWS = 300, 80, 250

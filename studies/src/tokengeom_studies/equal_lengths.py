@@ -1,0 +1,283 @@
+"""Which part of "Adam goes with the gamma_2 norm" is the optimizer's, and which comes from vectors of equal length.
+
+Unconstrained features are trained with each optimizer, once free, and with contexts, tokens or both on a sphere: after
+every step all vectors of that side are given their mean length. Trainings are compared at the same loss with four
+certified norms, which differ in where the longest vector counts and where the mean square does:
+
+nuclear: neither longest, ``longest context``: contexts alone, ``longest token``: tokens alone, gamma_2: both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tokengeom import NextTokenStatistics, TrainingSettings
+from tokengeom.extending import AbstractProgress, Figure, HeatmapPanel
+from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.common.compared_trainings import adapted_below
+from tokengeom_studies.common.measured import (
+    AbstractMeasuredStudy,
+    Answer,
+    Decision,
+    Hypothesis,
+    Interval,
+    Row,
+    Rows,
+    chosen,
+    decided_together,
+)
+from tokengeom_studies.common.other_norms import smallest_one_sided
+from tokengeom_studies.common.stepped_training import SteppedTraining
+from tokengeom_studies.common.torch_runs import DeviceText, Predicted, Reached, first_below
+from tokengeom_studies.common.variants import (
+    Agreements,
+    Geometry,
+    add_pairs,
+    as_geometry,
+    jackknife,
+    share_of,
+    text_named,
+)
+from tokengeom_studies.optimizer_norms import TRAININGS
+
+ITEMS = ("contexts", "tokens")
+SPHERES: Mapping[str, tuple[str, ...]] = {
+    "free": (),
+    "contexts": ("contexts",),
+    "tokens": ("tokens",),
+    "both": ("contexts", "tokens"),
+}
+NORMS = {"free": "nuclear", "contexts": "longest context", "tokens": "longest token", "both": "gamma_2"}
+"""Which vectors have equal lengths -> the norm in which the longest of these counts, and the mean square otherwise."""
+_ALL_TEXTS = "Yes where it is so on every text (95% interval over seeds), no where the opposite is so on one."
+
+
+class OnSpheres(SteppedTraining):
+    """Unconstrained features of which the vectors of some sides have equal length after every step."""
+
+    equal: tuple[str, ...] = ()
+
+    def advance(self, steps: int, *, rate: float = 1.0, windows: Any = None) -> None:
+        """Make steps, and replace each length by the mean length of its side."""
+        for _ in range(steps):
+            super().advance(1, rate=rate, windows=windows)
+            W, H = self.factors()
+            for side, rows in (("tokens", W), ("contexts", H.mT)):
+                if side in self.equal:
+                    lengths = rows.norm(dim=1, keepdim=True)
+                    rows.mul_(lengths.mean() / lengths)
+
+
+class EqualLengths(AbstractMeasuredStudy):
+    """Four optimizers, with and without equal lengths of contexts and of tokens, beside four norms at the same loss."""
+
+    question = "Is it the optimizer or the equal length of vectors that goes with the gamma_2 norm?"
+    small: ClassVar[Recipe] = {
+        "text": "stories",
+        "stories": 200,
+        "context": 3,
+        "contexts": 60,
+        "vocabulary": 40,
+        "seed": 0,
+        "optimizers": ["gd", "adam", "sign descent", "muon"],
+        "dim": 128,
+        "gap": 0.05,
+        "seeds": 3,
+        "seconds": 300,
+    }
+    paper: ClassVar[Recipe] = {**small, "text": "tinystories_400", "seeds": 5}
+    hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
+        "free": Hypothesis(
+            "Free features: contexts under gradient descent agree better with the nuclear norm than with gamma_2, and "
+            "under Adam the other way round.",
+            "Yes where it is so on every text (95% interval over seeds), no where one of the two is not on one.",
+        ),
+        "lengths": Hypothesis(
+            "With contexts and tokens on spheres, contexts under gradient descent agree better with gamma_2 than with "
+            "the nuclear norm.",
+            _ALL_TEXTS,
+        ),
+        "more than half": Hypothesis(
+            "Equal lengths account for at least half of what separates Adam from gradient descent. With l the "
+            "corrected agreement of contexts with gamma_2 less that with the nuclear norm, (l(descent on both spheres) "
+            "- l(descent free)) / (l(Adam free) - l(descent free)) is at least 1/2.",
+            _ALL_TEXTS,
+        ),
+        "one side": Hypothesis(
+            "Under gradient descent each choice of spheres goes with the norm in which the same sides count by their "
+            "longest vector: it agrees best of the four.",
+            "A cell is a text, a choice of spheres and an item. It holds in at least 75% of the cells: yes; in at most "
+            "25%: no.",
+        ),
+        "every optimizer": Hypothesis(
+            "For each optimizer, the lead of gamma_2 over the nuclear norm is larger on both spheres than free.",
+            "A cell is a text, an optimizer and an item. The same shares decide.",
+        ),
+    }
+
+    def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+        """Solve in four norms, train every optimizer with every choice of spheres, then compare."""
+        name, stats, gap = recipe["text"], text_named(recipe["text"], recipe), recipe["gap"]
+        if rows.has(kind="finished", text=name):
+            return
+        text, found = DeviceText(stats), dict[str, list[Geometry]]()
+        rows.add(kind="text", text=name, tokens=stats.V, contexts=stats.m, windows=stats.n, entropy=stats.entropy)
+        solvers: Mapping[str, Callable[[], Predicted]] = {
+            "nuclear": lambda: text.prediction(gap, "nuclear"),
+            "longest context": lambda: smallest_one_sided(text, gap, "contexts"),
+            "longest token": lambda: smallest_one_sided(text, gap, "tokens"),
+            "gamma_2": lambda: text.prediction(gap, "gamma2"),
+        }
+        for norm, solve in solvers.items():
+            solved = solve()
+            rows.add(kind="prediction", text=name, norm=norm, target=gap, **solved.facts())
+            found[norm] = [as_geometry(text.geometry(solved.W, solved.H))]
+        cells = list(product(recipe["optimizers"], SPHERES))
+        with progress.stage(f"Trainings on {name}", float(len(cells))) as stage:
+            for optimizer, spheres in cells:
+                stage.advance(1.0, f"{optimizer}, {spheres}")
+                for seed in range(recipe["seeds"]):
+                    for read in _reached(text, stats, recipe, optimizer, spheres, seed):
+                        found.setdefault(f"{optimizer}, {spheres}", []).append(
+                            as_geometry(text.geometry(read.W, read.H))
+                        )
+                        lengths = {"tokens": read.W.norm(dim=1), "contexts": read.H.norm(dim=0)}
+                        spread = {f"spread of {side}": float(x.std() / x.mean()) for side, x in lengths.items()}
+                        facts = {"seed": seed, "loss_gap": read.loss_gap, "step": read.step, **spread}
+                        rows.add(kind="run", text=name, optimizer=optimizer, spheres=spheres, target=gap, **facts)
+        several = {key: runs for key, runs in found.items() if len(runs) > 1 or key in solvers}
+        add_pairs(rows, {"text": name}, several, lambda one, _: one in solvers)
+        rows.add(kind="finished", text=name)
+
+    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
+        """Corrected agreement of each training with each norm, and what follows for each statement."""
+        of = {row["text"]: Agreements(rows, text=row["text"]) for row in chosen(rows, kind="text")}
+        descent, adam = ([_lead(a, name, sign) for a in of.values()] for name, sign in _FREE.items())
+        answers = {
+            "free": _together([*descent, *adam]),
+            "lengths": _together([_lead(a, "gd, both") for a in of.values()]),
+            "more than half": _together([_share(a) for a in of.values()], least=0.5),
+            "one side": share_of(_own_norm_is_best(of)),
+            "every optimizer": share_of(_leads_rise(of, recipe)),
+        }
+        tables = {
+            "hypotheses": self.answers(answers),
+            "norms": _table(of, rows),
+            "certificates": table_of(
+                [
+                    {key: row[key] for key in ("text", "norm", "loss_gap", "norm_value", "relative_gap", "rank")}
+                    for row in chosen(rows, kind="prediction")
+                ]
+            ),
+        }
+        far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in chosen(rows, kind="run"))
+        proven = max(row["relative_gap"] for row in chosen(rows, kind="prediction"))
+        numbers = [
+            Check("largest distance of a run from its loss gap", far, high=0.1),
+            Check("largest proven relative gap of a prediction", proven, high=0.01),
+        ]
+        parts = [f"{_share(a).mean:.2f} on {text}" for text, a in of.items() if np.isfinite(_share(a).mean)]
+        sentence = (
+            "Part of the lead of gamma_2 that separates Adam from gradient descent, and that equal lengths alone give "
+            f"to gradient descent: {', '.join(parts) or 'not measured'}; {len(chosen(rows, kind='run'))} trainings."
+        )
+        return self.findings(recipe, sentence, numbers, [_figure(of)], tables)
+
+
+def _reached(
+    text: DeviceText, stats: NextTokenStatistics, recipe: Recipe, optimizer: str, spheres: str, seed: int
+) -> Iterator[Reached]:
+    training = TRAININGS[optimizer]
+    settings = TrainingSettings(**{"model": "ufm", "dim": recipe["dim"], "seed": seed, **training.settings})
+    run = OnSpheres(stats, settings, start_scale=training.start_scale)
+    run.equal = SPHERES[spheres]
+    below: Callable[..., Iterator[Reached]] = adapted_below if training.adapted else first_below
+    return below(run, text, [recipe["gap"]], seconds=recipe["seconds"])
+
+
+def _lead_of(agreements: Agreements, training: str, item: str, left: int | None = None) -> float:
+    both = [agreements.value(norm, training, item, left) for norm in ("gamma_2", "nuclear")]
+    return both[0] - both[1]
+
+
+def _lead(agreements: Agreements, training: str, sign: float = 1.0) -> Interval:
+    """Lead of gamma_2 over the nuclear norm for contexts, or of the nuclear norm with sign -1."""
+    return jackknife(lambda left: sign * _lead_of(agreements, training, "contexts", left), agreements.seeds(training))
+
+
+def _share(agreements: Agreements) -> Interval:
+    """Part of the difference of leads between free Adam and free descent that descent on both spheres has."""
+
+    def share(left: int | None) -> float:
+        on, free, adam = (
+            _lead_of(agreements, name, "contexts", left) for name in ("gd, both", "gd, free", "adam, free")
+        )
+        return (on - free) / (adam - free)
+
+    return jackknife(share, agreements.seeds("gd, free"))
+
+
+def _together(intervals: Sequence[Interval], least: float = 0.0) -> Answer:
+    """Yes where every interval is above ``least``, no where one is below."""
+    known = [x for x in intervals if np.isfinite(x.mean)]
+    decisions: list[Decision] = ["yes" if x.low > least else "no" if x.high < least else "undecided" for x in known]
+    return Answer(decided_together(decisions), "; ".join(map(str, known)) or "not measured")
+
+
+def _own_norm_is_best(of: Mapping[str, Agreements]) -> Iterator[bool]:
+    for agreements, (spheres, own), item in product(of.values(), NORMS.items(), ITEMS):
+        values = {norm: agreements.value(norm, f"gd, {spheres}", item) for norm in NORMS.values()}
+        if np.isfinite(list(values.values())).all():
+            yield max(values, key=values.__getitem__) == own
+
+
+def _leads_rise(of: Mapping[str, Agreements], recipe: Recipe) -> Iterator[bool]:
+    for agreements, optimizer, item in product(of.values(), recipe["optimizers"], ITEMS):
+        free, both = (_lead_of(agreements, f"{optimizer}, {spheres}", item) for spheres in ("free", "both"))
+        if np.isfinite(free) and np.isfinite(both):
+            yield both > free
+
+
+_FREE = {"gd, free": -1.0, "adam, free": 1.0}
+"""Free trainings -> sign of the lead of gamma_2 that is expected."""
+
+
+def _trainings(agreements: Agreements) -> list[str]:
+    return [name for name in agreements.names if name not in NORMS.values()]
+
+
+def _table(of: Mapping[str, Agreements], rows: Sequence[Row]) -> Table:
+    """Corrected agreement of each training with each norm, contexts / tokens, and how unequal its lengths are."""
+    found = []
+    for text, agreements in of.items():
+        for name in _trainings(agreements):
+            optimizer, spheres = name.rsplit(", ", 1)
+            runs = chosen(rows, kind="run", text=text, optimizer=optimizer, spheres=spheres)
+            row: dict[str, object] = {"text": text, "optimizer": optimizer, "on a sphere": spheres, "seeds": len(runs)}
+            for norm in NORMS.values():
+                row[norm] = " / ".join(f"{agreements.value(norm, name, item):.3f}" for item in ITEMS)
+            row["gamma_2 less nuclear, contexts"] = str(_lead(agreements, name))
+            spreads = [float(np.mean([run[f"spread of {side}"] for run in runs])) for side in ITEMS]
+            row["spread of lengths"] = " / ".join(f"{x:.2f}" for x in spreads)
+            found.append(row)
+    return table_of(found)
+
+
+def _figure(of: Mapping[str, Agreements]) -> Figure:
+    """Corrected agreement by training and norm, one panel per text and item."""
+    panels = [
+        HeatmapPanel(
+            f"{text}: {item}",
+            np.array([[a.value(norm, name, item) for norm in NORMS.values()] for name in _trainings(a)]),
+            "norm", "optimizer, on a sphere", list(NORMS.values()), _trainings(a), [], [4, 8, 12],
+            None, 1.0, "corrected agreement",
+        )
+        for text, a in of.items()
+        for item in ITEMS
+    ]  # fmt: skip
+    caption = "Corrected agreement of unconstrained features with the logits of smallest norm at the same loss."
+    return Figure("lengths", "Optimizers, equal lengths and norms", caption, panels, columns=2)

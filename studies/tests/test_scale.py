@@ -1,0 +1,55 @@
+"""Scale and ties: what made-up agreements decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pair_cases import pair_rows
+from tokengeom_studies.common.variants import MLP_NAME
+from tokengeom_studies.scale import FREE, KERNEL, NORM, WEIGHTS, Scale
+
+
+def decisions(values: Callable[[int, int, float], dict[str, float]]) -> dict[str, str]:
+    """Agreements by number of contexts, width and loss gap."""
+    rows: list[dict[str, Any]] = []
+    for m in (100, 1000):
+        for dim in (32, 64):
+            where = {"text": f"t_{m}", "dim": dim}
+            rows.append({"kind": "finished", **where, "contexts": m, "tokens": 5})
+            for target in (0.1, 0.4):
+                cell = {**where, "target": target}
+                pairs = {(MLP_NAME, name): value for name, value in values(m, dim, target).items()}
+                rows += pair_rows(pairs, cell, single=(NORM,))
+                rows.append({"kind": "run", **cell, "loss_gap": target})
+    study = Scale()
+    found = study.judge(study.recipe(), rows)
+    return dict(zip(study.hypotheses, found.tables["hypotheses"]["answer"], strict=True))
+
+
+def agreements(best: float, tied: float, free: float = 0.5, kernel: float = 0.85) -> dict[str, float]:
+    """The best weight has 0.01 more than the weight 1 and 0.02 more than others."""
+    weights = {f"simulated, {ties}": tied - 0.02 + 0.01 * (w == 1.0) for w, ties in WEIGHTS.items()}
+    weights[f"simulated, {WEIGHTS[best]}"] = tied + 0.01 * (best != 1.0)
+    return {**weights, f"simulated, {WEIGHTS[1.0]}": tied, FREE: free, KERNEL: kernel, NORM: 0.4}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ends_decide(sign: int) -> None:
+    def values(m: int, dim: int, target: float) -> dict[str, float]:
+        tied = 0.8 + sign * (0.05 * (m == 100) + 0.02 * (target == 0.4) + 0.02 * (dim == 64))
+        best = 1.0 if (m == 100) == (sign > 0) else 3.0
+        return agreements(best, tied, tied - 0.1 - 0.1 * sign * (m == 1000), kernel=tied + 0.05 * sign)
+
+    found = decisions(values)
+    wanted = "yes" if sign > 0 else "no"
+    assert {found[name] for name in ("contexts", "ties", "loss", "width", "kernel")} == {wanted}
+    assert found["itself, contexts"] == ("no" if sign > 0 else "yes")
+
+
+@pytest.mark.parametrize(("low", "high", "answer"), [(3.0, 0.3, "yes"), (0.3, 3.0, "no")])
+def test_the_best_weight_at_a_low_loss_decides(low: float, high: float, answer: str) -> None:
+    found = decisions(lambda m, dim, target: agreements(low if target == 0.1 else high, 0.8))
+    assert found["itself, loss"] == answer
