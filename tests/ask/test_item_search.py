@@ -7,6 +7,7 @@ import unicodedata
 import numpy as np
 import pytest
 
+import tokengeom as tg
 from tokengeom.ask.item_search import find_item, fold, quoted, shown
 from tokengeom.ask.named_vectors import Items
 from tokengeom.core.errors import InputError
@@ -116,6 +117,15 @@ def test_the_closest_of_many_names_comes_first() -> None:
     swapped = names[123][:2] + names[123][3] + names[123][2] + names[123][4:]
     with pytest.raises(InputError, match=f"Did you mean one of these\\? {names[123]!r}"):
         find_item(statistics(names, ["a", "b"]), swapped)
+
+
+def test_an_unknown_context_is_told_what_was_cut_away_and_what_places_contexts() -> None:
+    stats = tg.count(["a b c a b d a c b d c a"], context=2, tokenizer="word")
+    kept = f"The cuts kept 2 of the text's {stats.m} contexts. A prediction with ties places contexts of any text"
+    with pytest.raises(InputError, match=kept):
+        find_item(stats.limited(top_contexts=2), "zebra")
+    with pytest.raises(InputError, match=r"There are 4 tokens, such as [^.]*\.$"):
+        find_item(stats.limited(top_contexts=2), "zebra", "tokens")
 
 
 def test_folding_and_printing() -> None:

@@ -111,7 +111,8 @@ SCALE = {"value", "low", "high", "floor", "reproducible", "attainable", "correct
 
 
 def test_several_runs_say_what_is_reproducible_and_explained_and_are_saved(tmp_path: Path) -> None:
-    stats = NextTokenStatistics.from_counts(grouped_counts(14, 12, 2, 3, seed=0))
+    counts = grouped_counts(14, 12, 2, 3, seed=0)
+    stats = NextTokenStatistics.from_counts(counts, vocabulary=[f"word{z}" for z in range(len(counts))])
     predict(stats).save(tmp_path / "prediction")
     runs = [tmp_path / f"run-{seed}" for seed in range(3)]
     for seed, folder in enumerate(runs):
@@ -131,6 +132,13 @@ def test_several_runs_say_what_is_reproducible_and_explained_and_are_saved(tmp_p
     assert Comparison.load(tmp_path / "out").verdict == data["verdict"]
     text = run(*command, *DRAWS).stdout
     assert text.startswith(data["reasons"][0]), "the verdict comes first"
+    # The prediction alone knows numbers; the statistics beside it know names.
+    assert "'token " in text
+    assert "'word" not in text
+    stats.save(tmp_path / "stats")
+    named = run(*command, *DRAWS).stdout
+    assert "'word" in named
+    assert "'token " not in named
     one = json.loads(
         run("compare", tmp_path / "prediction", tmp_path / "run-0", "--no-at-loss", "--json", *DRAWS).stdout
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_the_data_frame_has_one_row_per_explanation_and_items(table: Rivals) -> 
 
 def test_the_largest_agreement_is_said_to_be_without_noise_where_another_is_larger_as_it_stands(table: Rivals) -> None:
     first, second, *_ = table.of("tokens")
-    chance = {"low": -0.2, "high": 0.3, "null": 0.2, "gaussian": np.nan, "untrained": np.nan}
+    chance: dict[str, Any] = {"low": -0.2, "high": 0.3, "null": 0.2, "gaussian": np.nan, "untrained": np.nan}
     noisy = replace(first.agreement, value=0.05, mean=np.nan, reliability=0.0625, **chance)
     plain = replace(second.agreement, value=0.1, mean=np.nan, reliability=1.0, **chance)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,16 @@ def test_a_system_that_does_not_say_is_assumed_to_have_a_little(
     assert free_memory() == resources.ASSUMED_FREE
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   7 kB\n")
     assert free_memory() == 7 * 1024
+
+
+def test_a_limit_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = psutil.Process().memory_info().vms
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (used + 2**28, used + 2**28))
+    assert free_memory() == pytest.approx(2**28, rel=0.1)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1, 1))
+    assert free_memory() == 0
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert resources.left_to_this_process() is None
 
 
 def test_what_does_not_fit_is_refused_with_both_sizes_and_an_alternative(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from page_cases import RUN, story_contents, untrained_contents
 from tokengeom import count
@@ -148,6 +149,17 @@ def test_markup_that_takes_part_in_many_windows_is_named_in_the_summary() -> Non
     (replaced,) = said("a <unk> b c d e f " * 400, tokenizer="whitespace")
     assert "stands for rare words or belongs to markup (most often “<unk>”)" in replaced
     assert "remove it" not in replaced
+
+
+def test_all_explanations_together_are_left_out_where_one_of_them_explains_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    comparison = story_contents().comparisons[RUN]
+    agreement = comparison.token_agreement
+    for least, said in ((0.1, True), (-0.1, False)):
+        together = replace(agreement, value=agreement.value + least, mean=agreement.fair + least)
+        monkeypatch.setattr(summary, "together_of", lambda comparison, together=together: {"tokens": together})
+        assert ("all explanations by counts together" in summary._sentence("tokens", agreement, comparison)) is said
 
 
 def test_settings_of_a_run_are_shown_once() -> None:

@@ -19,7 +19,20 @@ from tokengeom.corpus.stories import stories
 from tokengeom.page.formatting import fixed, percent
 from tokengeom.page.render import render
 from tokengeom.page.sections.unseen import verdict
-from tokengeom.page.unseen import BACKED_OFF, FREQUENCIES, KNESER_NEY, TIED, TIES, UnseenContexts, held_out, largest_cut
+from tokengeom.page.unseen import (
+    BACKED_OFF,
+    FEWEST,
+    FREQUENCIES,
+    KNESER_NEY,
+    TIED,
+    TIES,
+    UnseenContexts,
+    cost,
+    expected_cost,
+    held_out,
+    largest_cut,
+    why_not_made,
+)
 from tokengeom.page.unseen import without_held_out as counted_of
 
 
@@ -45,6 +58,25 @@ def test_contexts_that_are_held_out_are_not_counted(known: UnseenContexts) -> No
     assert len(out) == round(known.cut.m / 10)
     assert not out & {tuple(row) for row in known.counted.contexts}
     assert known.counted.m + len(out) == known.cut.m
+
+
+def test_the_cost_of_the_cut_is_expected_before_it_is_counted_and_none_where_there_is_no_cut(
+    known: UnseenContexts,
+) -> None:
+    text = list(islice(stories(), 200))
+    some = tg.count(text, context=2, top_contexts=50, vocabulary=20, rest="merge")
+    tokens = known.tied.features
+    true = cost(known.cut.V, known.cut.m, tokens.F * known.cut.m / known.counted.m)
+    expected = expected_cost(some)
+    assert expected is not None
+    assert 0.5 < expected / true < 2
+    assert expected_cost(some.limited(top_contexts=20)) == expected
+    few = tg.count(text[:4], context=2)
+    assert few.m < FEWEST
+    assert largest_cut(few) is None
+    assert expected_cost(few) is None
+    assert "at least 300 of them" in why_not_made(is_cut=False)
+    assert expected_cost(tg.count(text, context=1)) is None
 
 
 def means_of_alike(known: UnseenContexts) -> np.ndarray[Any, Any]:

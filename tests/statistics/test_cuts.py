@@ -15,6 +15,7 @@ from counting_oracle import cut_by_engine
 from tokengeom import NextTokenStatistics, count
 from tokengeom.core.errors import InputError, StatisticsError
 from tokengeom.statistics.cuts import (
+    OTHER,
     AbstractCut,
     CommonestTokens,
     CutSettings,
@@ -24,7 +25,6 @@ from tokengeom.statistics.cuts import (
     SupportByMass,
     support_policy,
 )
-from tokengeom.statistics.restricted import OTHER
 from tokengeom.verification.sources import lead_to
 
 CUTS = st.one_of(

@@ -219,7 +219,17 @@ def _completed(stats: NextTokenStatistics, text: str, kinds: Sequence[Items]) ->
         raise InputError(f"No {what} is called {said}. Did you mean one of these? {near}.")
     counted = " and ".join(f"{len(names_of(stats, kind)):,} {kind}" for kind in kinds)
     some = _listed(stats, {kind: range(len(names_of(stats, kind))) for kind in kinds}, most=4)
-    raise InputError(f"No {what} is called {said}, nor anything like it. There are {counted}, such as {some}.")
+    nothing = f"No {what} is called {said}, nor anything like it. There are {counted}, such as {some}."
+    raise InputError(f"{nothing}{_elsewhere(stats, kinds)}")
+
+
+def _elsewhere(stats: NextTokenStatistics, kinds: Sequence[Items]) -> str:
+    """What cuts left of the contexts of the text, and what answers for the others."""
+    if "contexts" not in kinds or stats.contexts is None:
+        return ""
+    whole = stats.effects[0].before.m if stats.effects else stats.m
+    kept = f" The cuts kept {stats.m:,} of the text's {whole:,} contexts." if whole > stats.m else ""
+    return f"{kept} A prediction with ties places contexts of any text: tokengeom place."
 
 
 def _endings(stats: NextTokenStatistics, wanted: str, kinds: Sequence[Items]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import MODEL, ModelText, Out, Runs, corpus_of, keywords, optional, require_one_source
-from tokengeom.cli.output import make_and_print, require_figure_path, save_figure
+from tokengeom.cli.output import TerminalConsole, make_and_print, require_figure_path, save_figure
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.core.errors import InputError
 from tokengeom.core.progress import AbstractProgress
@@ -18,6 +19,7 @@ from tokengeom.page.settings import SeveralModelsSettings, TiesSettings
 
 if TYPE_CHECKING:
     from tokengeom.comparison.checkpoints import CheckpointCurve
+    from tokengeom.comparison.comparison import Comparison
 
 
 @app.command("compare")
@@ -101,7 +103,18 @@ def compare_command(
         measured = list(run or []) if arrays is None else load_arrays(arrays)
         return compare(prediction, measured, progress=progress, **keywords(settings))
 
-    make_and_print(Comparison, compared, out)
+    make_and_print(Comparison, compared, out, print_text=partial(_print_with_names, prediction))
+
+
+def _print_with_names(prediction: Path, comparison: Comparison, console: TerminalConsole) -> None:
+    """The summary, with the names of tokens and contexts where the prediction's statistics are saved beside it."""
+    from tokengeom.comparison.inputs import hash_of
+    from tokengeom.results.contract import NearbyResults
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+    known = None if comparison.compared is None else hash_of(comparison.compared[0])
+    names = NearbyResults(prediction).find(NextTokenStatistics, hash=known)
+    console.print_lines((comparison if names is None else comparison.named_by(names)).summary())
 
 
 def _draw(curve: CheckpointCurve, path: Path) -> None:

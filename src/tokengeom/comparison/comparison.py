@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
@@ -35,6 +35,8 @@ from tokengeom.theory.at_loss import LossPrediction
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 PredictionKind = Literal["features", "linear"]
 
@@ -290,6 +292,20 @@ class Comparison(AbstractJsonResult):
         """Data frame with one row per number: value, interval, floors, what is explained, and what it means."""
         rows = [{"number": n, **a.to_dict(), "meaning": meaning(n)} for n, a in self.agreements.items()]
         return data_frame(rows).set_index("number")
+
+    def named_by(self, stats: NextTokenStatistics) -> Comparison:
+        """The same with the names of tokens and contexts, of which a loaded prediction knows the numbers alone."""
+        names = {f"context {j}": stats.context_text(j) for j in range(stats.m)}
+        names |= {f"token {z}": token for z, token in enumerate(stats.vocabulary)}
+        named = [
+            replace(
+                item,
+                name=names.get(item.name, item.name),
+                neighbours=tuple((names.get(name, name), cosine) for name, cosine in item.neighbours),
+            )
+            for item in self.unexplained
+        ]
+        return replace(self, unexplained=tuple(named))
 
     def summary(self) -> str:
         """The verdict with its reasons, every number with its meaning, and the limitations, one per line."""

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
@@ -93,9 +91,7 @@ class TerminalProgress(AbstractProgress):
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         self._bars.stop()
 
     @contextmanager

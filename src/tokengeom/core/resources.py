@@ -104,16 +104,34 @@ ASSUMED_FREE = 4 * 2**30
 SAFETY = 0.9
 """Share of the free memory that a smaller size on offer may take."""
 
-_MEMORY_OF_LINUX = Path("/proc/meminfo")
+_MEMORY_OF_LINUX, _PAGES_OF_LINUX = Path("/proc/meminfo"), Path("/proc/self/statm")
 
 
 def free_memory(device: str | None = None) -> int:
     """Bytes of memory that programs can have now, on this machine or on a GPU such as ``"cuda"``.
 
-    On the machine, files that the system merely caches are included; on a GPU, what PyTorch has reserved and not used.
+    On the machine, files that the system merely caches are included, and a limit of this process (``ulimit -v``)
+    counts; on a GPU, what PyTorch has reserved and not used is included.
     """
     if device is not None and device.startswith("cuda") and (there := _free_on_gpu(device)) is not None:
         return there
+    left = left_to_this_process()
+    return _free_on_machine() if left is None else min(left, _free_on_machine())
+
+
+def left_to_this_process() -> int | None:
+    """Bytes of address space that are left under the limit of this process; None where there is none, or not known."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        pages = 0 if limit == resource.RLIM_INFINITY else int(_PAGES_OF_LINUX.read_text().split()[0])
+    except (ImportError, OSError, ValueError):
+        return None
+    return max(limit - pages * os.sysconf("SC_PAGE_SIZE"), 0) if pages else None
+
+
+def _free_on_machine() -> int:
     if _MEMORY_OF_LINUX.is_file() and (match := re.search(r"MemAvailable:\s+(\d+) kB", _MEMORY_OF_LINUX.read_text())):
         return int(match[1]) * 1024
     try:

@@ -15,13 +15,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Literal, Protocol
+from typing import IO, Literal
 
 from tokengeom.core.errors import CorpusError
 from tokengeom.results.manifests import kind_of_file, open_plain, require_regular
 
 OnBytes = Callable[[int], None]
 Errors = Literal["strict", "replace"]
+_Unpacker = bz2.BZ2Decompressor | lzma.LZMADecompressor
 
 STANDARD_INPUT = Path("-")
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".lz4")
@@ -142,22 +143,6 @@ def _broken(path: Path, suffix: str, error: Exception) -> CorpusError:
     return CorpusError(f"{path} is incomplete or not a valid {suffix} file ({error}). Download or compress it again.")
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-class _Unpacker(Protocol):
-    """What the decompressors of `bz2` and `lzma` have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
 def _decompressed(raw: IO[bytes], suffix: str) -> Iterator[bytes]:
     match suffix:
         case ".gz":
@@ -175,7 +160,7 @@ def _decompressed(raw: IO[bytes], suffix: str) -> Iterator[bytes]:
             return _chunks(raw)
 
 
-def _chunks(stream: _Readable) -> Iterator[bytes]:
+def _chunks(stream: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
     while chunk := stream.read(_CHUNK_BYTES):
         yield chunk
 

@@ -17,7 +17,7 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.core.errors import InputError, missing_extra
 from tokengeom.core.factors import HasFactors
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.resources import Estimate
+from tokengeom.core.resources import Estimate, left_to_this_process, require_memory
 from tokengeom.core.settings import did_you_mean, share, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import ReadingSettings
@@ -40,6 +40,7 @@ from tokengeom.page.report_contents import ReportContents, missing_sentences, ti
 from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
 from tokengeom.page.source_text import SourceText, find_text, joined_names
 from tokengeom.page.stages import READ, model_stages, training_stages
+from tokengeom.page.unseen import CUT, why_not_made
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.folders import atomic_folder, only_writer, replace_file
 from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from tokengeom.training.loop import Probe
 
 PAGE_PACKAGES = ("jinja2", "plotly")
+LEAST_BYTES = 320 << 20
+"""Address space that a report takes beyond what is imported when it begins."""
 PAGE_SECONDS = 6.0
 """Expected duration of writing the page, for the estimate of the time left."""
 HEADLINE = (
@@ -222,6 +225,11 @@ def report(
     text = given_statistics(source) or find_text(source, reading)
     require_apart(page, text.files if isinstance(text, SourceText) else ())
     plan = plan_report(text, asked)
+    # With less, the libraries that draw and compile end the process without an error.
+    if (left := left_to_this_process()) is not None:
+        require_memory(
+            LEAST_BYTES, "A report", "Allow this process more (ulimit -v), or count and predict alone.", left
+        )
     with (
         only_writer(results_folder(page)),
         overall_progress(progress or SilentProgress(), "Report", plan.seconds + PAGE_SECONDS) as shown,
@@ -350,6 +358,8 @@ def _contents(executor: Executor) -> ReportContents:
     without = None if plan.models is not None else plan.settings.why_no_transformer
     if plan.settings.ties is not None and contents.ties is None:
         without = "No prediction with ties was made: on these contexts the loss of the model was not reached."
+    if plan.models is None and plan.settings.unseen and contents.unseen is None:
+        missing = (*missing, why_not_made(CUT in executor.results))
     return replace(contents, missing=(without, *missing) if without else missing)
 
 

@@ -57,15 +57,19 @@ from tokengeom.page.tied_stages import tied_stages
 from tokengeom.page.unseen import (
     COUNTED,
     CUT,
+    PASSES_OF_TIES,
     SIZES,
     TIES,
+    TIMES,
     TOLERANCE,
     UNSEEN,
     UNTIED,
+    expected_cost,
     gap_for,
     largest_cut,
     without_held_out,
 )
+from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import carry_hash
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -74,6 +78,7 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import estimate_prediction, predict
 from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.theory.solving_time import measure_speed
 from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.run import Run
 from tokengeom.training.train import estimate_training, train
@@ -90,7 +95,7 @@ TRAINING = (*COMPARING, "page.cache")
 TYING = (*COUNTING, "problems", "solvers", "theory", "page.unseen")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""
 READING_SECONDS = 5.0
-UNSEEN_SECONDS, UNTIED_SECONDS = 25.0, 8.0
+UNSEEN_SECONDS, UNTIED_SECONDS = 25.0, 4.0
 PATH_SECONDS, AT_LOSS_SECONDS, COMPARING_SECONDS, RIVALS_SECONDS = 4.0, {"nuclear": 1.0, "gamma2": 4.0}, 3.0, 7.0
 """Expected durations, until they are measured: reading a model, the prediction with ties and without, the path,
 predictions at a loss, a comparison, rival explanations."""
@@ -274,14 +279,24 @@ def _unseen_stages(models: Sequence[str]) -> list[Stage]:
             _unseen_untied,
             needs=(UNSEEN,),
             settings=lambda executor: {"tolerance": TOLERANCE},
+            measure=measure_untied,
         ),
     ]
 
 
 def measure_unseen(stats: NextTokenStatistics) -> Estimate | None:
     """Expected time of the prediction with ties, whose own cut is not counted yet; None where none is made."""
-    has_tokens = stats.has_counts and stats.contexts is not None and stats.contexts.shape[1] > 1
-    return Estimate("", UNSEEN_SECONDS / 5, 2 * UNSEEN_SECONDS) if has_tokens else None
+    entries = expected_cost(stats)
+    if entries is None:
+        return None
+    contexts, tokens = SIZES[-1]
+    seconds = PASSES_OF_TIES * entries * measure_speed(Backend.on(), tokens, contexts).entry
+    return Estimate("", TIMES[0] * seconds, TIMES[1] * seconds)
+
+
+def measure_untied(stats: NextTokenStatistics) -> Estimate | None:
+    """Expected time of the prediction beside it without ties, which is not measured; None where none is made."""
+    return None if expected_cost(stats) is None else Estimate("", UNTIED_SECONDS, UNTIED_SECONDS)
 
 
 def _unseen_cut(executor: Executor) -> NextTokenStatistics | None:

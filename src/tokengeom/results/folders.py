@@ -42,8 +42,7 @@ MADE_BY_US = b'<meta name="generator" content="tokengeom'
 FIGURE_BY_US = b"tokengeom figure"
 HEAD_BYTES = 4096
 """What pages and pictures of ours say of themselves, and how many bytes at the beginning of a page have it."""
-_PREFIX, _OWNER, _NEW, _OLD = ".tokengeom-", "owner.json", "new", "old"
-_WORK = "tokengeom-work"
+_PREFIX, _OWNER, _NEW, _OLD, _WORK = ".tokengeom-", "owner.json", "new", "old", "tokengeom-work"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 """The beginning of an address, also after ``Path`` has merged its slashes; one letter is a drive of Windows."""
 _HAS_LOCKS = find_spec("fcntl") is not None
@@ -113,9 +112,12 @@ def replace_file(target: Path, content: bytes) -> None:
 def refuse_address(name: str | Path) -> None:
     """Refuse an address such as ``s3://...``, unless it is the name of a file: nothing is downloaded or uploaded."""
     if _ADDRESS.match(str(name)) and not os.path.lexists(name):
+        # A path has one slash where an address has two.
+        address = re.sub(":/+", "://", str(name), count=1)
         raise CorpusError(
-            f"Files and folders must be local; got the address '{name}'. Nothing is downloaded or uploaded: copy it to "
-            "this machine and give its path. Only Parquet files of token ids may be at an address, with --engine spark."
+            f"Files and folders must be local; got the address '{address}'. Nothing is downloaded or uploaded: copy it "
+            "to this machine and give its path. Only Parquet files of token ids may be at an address, with --engine "
+            "spark."
         )
 
 
@@ -234,16 +236,12 @@ def only_writer(results: Path) -> Iterator[None]:
 
     The system releases the lock when the process ends; the next command uses and removes the file of a killed one.
     """
-    if not _HAS_LOCKS:
+    with ExitStack() as stack:
+        if _HAS_LOCKS:
+            lock = lock_of(results)
+            stack.callback(os.close, _lock_file(lock, results))
+            stack.callback(lock.unlink, missing_ok=True)
         yield
-        return
-    lock = lock_of(results)
-    descriptor = _lock_file(lock, results)
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-        os.close(descriptor)
 
 
 def lock_of(results: Path) -> Path:
@@ -404,8 +402,7 @@ def exchange(first: Path, second: Path) -> bool:
         names = os.fsencode(first), os.fsencode(second)
         if sys.platform == "darwin":
             return bool(library.renamex_np(*names, 2) == 0)
-        here, swap = -100, 2
-        return bool(library.renameat2(here, names[0], here, names[1], swap) == 0)
+        return bool(library.renameat2(-100, names[0], -100, names[1], 2) == 0)  # -100: from here, 2: exchange
     except (AttributeError, OSError, TypeError):
         return False
 

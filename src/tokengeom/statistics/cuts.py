@@ -23,6 +23,11 @@ from tokengeom.statistics.supports import canonical
 if TYPE_CHECKING:
     import ibis
 
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.statistics.pairs import PairTable
+
+OTHER = "(other tokens)"
+"""Text of the token that stands for all tokens that a cut merged."""
 Rest = Literal["drop", "merge"]
 PANEL = "Cuts, made in this order"
 WINDOWS = "windows"
@@ -108,36 +113,6 @@ def _sums(keys: Int, count: Int) -> Int:
     totals = np.zeros(int(keys.max(initial=-1)) + 1, np.int64)
     np.add.at(totals, keys, count)
     return totals
-
-
-@dataclass(frozen=True)
-class PairTable:
-    """Counted pairs as a relational table ``keys..., next, count``, and `WINDOWS` where windows were left out.
-
-    ``rows``
-        Ids of the next tokens that exist.
-    ``other``
-        Id of the token that others are merged into: one that no token has, except what an earlier cut merged.
-    """
-
-    table: ibis.Table
-    keys: Sequence[str]
-    rows: Int
-    other: int
-
-    @property
-    def kept_columns(self) -> list[str]:
-        """The columns that a cut must not change, where there are any: how many windows each context had."""
-        return [WINDOWS] if WINDOWS in self.table.columns else []
-
-    def with_windows(self) -> PairTable:
-        """The same pairs, with the number of windows that each context has now in the column `WINDOWS`."""
-        import ibis
-
-        if self.kept_columns:
-            return self
-        total = self.table["count"].sum().over(ibis.window(group_by=list(self.keys)))
-        return replace(self, table=self.table.mutate(**{WINDOWS: total.cast("int64")}))
 
 
 class AbstractCut(ABC):
@@ -377,20 +352,49 @@ def support_policy(policy: str) -> AbstractCut | None:
     raise StatisticsError(f"The support policy must be raw, count:TAU or top-p:P; got '{policy}'.")
 
 
-def cut_table(counts: sparse.csc_array, cut: AbstractCut) -> tuple[sparse.csc_array, Int, Int]:
-    """Make a cut in a V x m table of counts; also return the contexts and the rows that are left.
-
-    A row V stands for the tokens that were merged.
-    """
-    V, m = counts.shape
-    context = np.repeat(np.arange(m), np.diff(counts.indptr))
-    pairs = cut.in_memory(PairArrays(context, counts.indices.astype(np.int64), counts.data, np.arange(V)))
+def cut_statistics(statistics: NextTokenStatistics, cut: AbstractCut) -> NextTokenStatistics:
+    """Smaller statistics, by one cut."""
+    V, m = statistics.counts.shape
+    context, token = np.repeat(np.arange(m), statistics.support_sizes), statistics.counts.indices.astype(np.int64)
+    pairs = cut.in_memory(PairArrays(context, token, statistics.counts.data, np.arange(V)))
     if not pairs.count.size:
         raise nothing_left(cut)
+    # Row V stands for the tokens that were merged.
+    before = (*statistics.vocabulary, OTHER)
+    names, row = tuple(before[token] for token in pairs.rows), np.searchsorted(pairs.rows, pairs.token)
+    if names[-2:] == (OTHER, OTHER):
+        # The token of an earlier cut was kept: tokens merged by either are one token.
+        names = names[:-1]
+        row = np.minimum(row, len(names) - 1)
     kept, column = np.unique(pairs.context, return_inverse=True)
-    row = np.searchsorted(pairs.rows, pairs.token)
-    shape = (pairs.rows.size, kept.size)
-    return canonical(sparse.coo_array((pairs.count, (row, column)), shape=shape)), kept, pairs.rows
+    table = canonical(sparse.coo_array((pairs.count, (row, column)), shape=(len(names), kept.size)))
+    text_counts = statistics.text_counts
+    if text_counts is None and cut.leaves_windows_out:
+        text_counts = statistics.context_counts
+    return restricted(
+        statistics, cut.describe(), table, names, kept, None if text_counts is None else text_counts[kept]
+    )
+
+
+def restricted(
+    statistics: NextTokenStatistics,
+    description: str,
+    table: sparse.csc_array,
+    vocabulary: tuple[str, ...],
+    kept: Int,
+    text_counts: Int | None,
+) -> NextTokenStatistics:
+    """Statistics with another table and vocabulary for some of the contexts; `effects` records it."""
+    after = replace(
+        statistics,
+        table=table,
+        vocabulary=vocabulary,
+        contexts=None if statistics.contexts is None else statistics.contexts[kept],
+        labels=None if statistics.labels is None else tuple(statistics.labels[j] for j in kept),
+        text_counts=text_counts,
+        claimed=None,
+    )
+    return replace(after, effects=(*statistics.effects, Effect(description, statistics.totals, after.totals)))
 
 
 def nothing_left(cut: AbstractCut) -> StatisticsError:

@@ -40,10 +40,9 @@ from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.manifests import MANIFEST, read_kind
 from tokengeom.statistics.completeness import Completeness, estimate_completeness
-from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals
-from tokengeom.statistics.restricted import OTHER as OTHER
-from tokengeom.statistics.restricted import cut_statistics
-from tokengeom.statistics.restricted import restricted as restricted
+from tokengeom.statistics.cuts import OTHER as OTHER
+from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_statistics
+from tokengeom.statistics.cuts import restricted as restricted
 from tokengeom.statistics.saved_statistics import (
     content_hash,
     entries,

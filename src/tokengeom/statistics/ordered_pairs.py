@@ -18,10 +18,9 @@ from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Int
 from tokengeom.core.resources import require_memory
 from tokengeom.statistics.arrays_file import integer_array, numbers_of, sparse_fault
-from tokengeom.statistics.cuts import WINDOWS
+from tokengeom.statistics.cuts import OTHER, WINDOWS
 from tokengeom.statistics.engines import AbstractEngine
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.statistics.restricted import OTHER
 from tokengeom.statistics.saved_statistics import contexts_fault
 from tokengeom.statistics.sorting import PairRows
 from tokengeom.statistics.token_table import disk_errors

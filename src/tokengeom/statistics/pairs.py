@@ -32,7 +32,7 @@ from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Within, damaged, from_entries
 from tokengeom.results.folders import atomic_folder
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
-from tokengeom.statistics.cuts import AbstractCut, Effect, PairTable, Totals, nothing_left
+from tokengeom.statistics.cuts import WINDOWS, AbstractCut, Effect, Totals, nothing_left
 from tokengeom.statistics.engines import AbstractEngine, open_engine, temporary_folder
 from tokengeom.statistics.ordered_pairs import build_statistics, pair_rows, read_ordered_shards, shards_fault
 from tokengeom.statistics.saved_statistics import TOKENIZER, Origin
@@ -47,6 +47,36 @@ SHARDS = "pairs"
 _NO_COUNT = "The counted pairs cannot be those of a text: a count is below 1 or missing. Count the text again."
 _FEW = 1 << 16
 """Whole numbers below this are tallied in an array; there are few above it."""
+
+
+@dataclass(frozen=True)
+class PairTable:
+    """Counted pairs as a relational table ``keys..., next, count``, and `WINDOWS` where windows were left out.
+
+    ``rows``
+        Ids of the next tokens that exist.
+    ``other``
+        Id of the token that others are merged into: one that no token has, except what an earlier cut merged.
+    """
+
+    table: ibis.Table
+    keys: Sequence[str]
+    rows: Int
+    other: int
+
+    @property
+    def kept_columns(self) -> list[str]:
+        """The columns that a cut must not change, where there are any: how many windows each context had."""
+        return [WINDOWS] if WINDOWS in self.table.columns else []
+
+    def with_windows(self) -> PairTable:
+        """The same pairs, with the number of windows that each context has now in the column `WINDOWS`."""
+        import ibis
+
+        if self.kept_columns:
+            return self
+        total = self.table["count"].sum().over(ibis.window(group_by=list(self.keys)))
+        return replace(self, table=self.table.mutate(**{WINDOWS: total.cast("int64")}))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -20,8 +20,7 @@ from tokengeom.core.resources import require_memory
 from tokengeom.corpus.tokenizers import load_tokenizer
 from tokengeom.results.convert import Digest, Within, damaged, from_entries
 from tokengeom.statistics.arrays_file import SavedArrays, save_arrays, text_array
-from tokengeom.statistics.cuts import Effect
-from tokengeom.statistics.restricted import OTHER
+from tokengeom.statistics.cuts import OTHER, Effect
 from tokengeom.statistics.supports import warnings_about
 from tokengeom.statistics.windows import ABSENT, Windows
 

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Int
+from tokengeom.statistics.cuts import OTHER, restricted
 from tokengeom.statistics.next_token import SHARED, NextTokenStatistics
-from tokengeom.statistics.restricted import OTHER, restricted
 from tokengeom.statistics.supports import canonical
 
 _FEWEST = 2

@@ -275,7 +275,6 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         return "\n".join([*lines, *self.warnings])
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers of the prediction as plain data."""
         return {
             "nuclear_norm": self.nuclear_norm,
             "lower_bound": self.lower_bound,

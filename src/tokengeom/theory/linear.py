@@ -132,7 +132,6 @@ class LinearPrediction(AbstractResult):
         return "\n".join([self.compatible.sentence, self.separable.sentence, *self._consequences()])
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers of the prediction as plain data."""
         return {
             "compatible": bool(self.compatible),
             "separable": bool(self.separable),
@@ -203,23 +202,13 @@ class LinearPrediction(AbstractResult):
         grown = arrays.wholes("effective_support", shape, 0, 1, np.uint8) != 0
         if not grown.any(axis=0).all():
             raise arrays.damaged("an effective support is empty")
-        return cls(
-            data=data,
-            compatible=_read_condition("compatible", saved.compatible, arrays, data),
-            separable=_read_condition("separable", saved.separable, arrays, data),
-            W_star=arrays.floats("W_star", decoder),
-            W_mm=arrays.floats("W_mm", decoder),
-            margin=np.inf if saved.margin is None else saved.margin,
-            loss_floor=saved.loss_floor,
-            entropy=saved.entropy,
-            effective_support=grown,
-            certificate=saved.certificate,
-            finite_certificate=saved.finite_certificate,
-            support_certificate=saved.support_certificate,
-            multipliers=arrays.floats("multipliers", shape),
-            blocking=arrays.floats("blocking", shape),
-            statistics_hash=saved.statistics_hash,
-        )
+        shapes = {"W_star": decoder, "W_mm": decoder, "multipliers": shape, "blocking": shape}
+        stated = {name: value for name, value in vars(saved).items() if name not in ("context_names", "token_names")}
+        stated |= {name: arrays.floats(name, of) for name, of in shapes.items()}
+        stated["margin"] = np.inf if saved.margin is None else saved.margin
+        for name in ("compatible", "separable"):
+            stated[name] = _read_condition(name, stated[name], arrays, data)
+        return cls(data=data, effective_support=grown, **stated)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,6 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
         return iter(self.points)
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers of every point as plain data."""
         return {"points": [point.to_dict() for point in self.points], "statistics_hash": self.statistics_hash}
 
     def to_frame(self) -> DataFrame:

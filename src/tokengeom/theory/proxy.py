@@ -205,7 +205,6 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
         return np.where(columns.any(axis=0), np.array(groups, dtype=np.int64), -1)
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers of the prediction as plain data."""
         return {
             "is_proxy": True,
             "singular_values": self.singular_values.tolist(),

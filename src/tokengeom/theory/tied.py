@@ -194,7 +194,6 @@ class TiedPrediction(ProvenNorm, PlacesContexts, AbstractResult):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers of the prediction as plain data."""
         return {
             "ties": self.features.ties,
             "features": self.features.F,

@@ -108,7 +108,6 @@ class Run(AnswersQuestions, AbstractResult):
         return tied_states(self.weights["A"], self.weights.get("gain"), features.of(contexts))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything except the arrays and the trajectory, as plain data."""
         return {stated.name: getattr(self, stated.name) for stated in fields(_Stated)}
 
     def to_frame(

@@ -29,10 +29,11 @@ from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.training.gradient_flow import flow_to
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer, optimizer_named, optimizer_names
-from tokengeom.training.run import Run, record_steps
+from tokengeom.training.run import Run
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulation import FLOW, Simulation
 from tokengeom.training.tied_replicates import TiedReplicates, replicate_bytes
+from tokengeom.training.trajectory import record_steps
 
 if TYPE_CHECKING:
     from tokengeom.keywords import SimulateKeywords

@@ -279,14 +279,16 @@ def common_gaps(cells: Sequence[Cell]) -> dict[str, float]:
 
 
 def _rival_table(cells: Sequence[Cell]) -> Table:
-    """In how many cells each rival is the best one, and its mean agreement over all cells."""
+    """In how many cells each rival is the best one, and its mean agreement over all cells, as it is and corrected."""
     names = list(cells[0].runs[0]["rivals"])
     rows = []
     for name in names:
         row: dict[str, object] = {"rival": name}
-        for item in ("contexts", "tokens"):
+        for item in ITEMS:
             known = [cell for cell in cells if name in cell.runs[0]["rivals"]]
+            values = [cell.corrected(name, item).mean for cell in known if cell.reproducible(item) >= LEAST]
             row[f"mean, {item}"] = f"{float(np.mean([cell.agreed(name, item) for cell in known])):.3f}"
+            row[f"corrected, {item}"] = f"{Interval.of(values).mean:.3f}"
             row[f"best in cells, {item}"] = sum(cell.best_rival(item) == name for cell in known)
         rows.append(row)
     return table_of(rows)

@@ -196,7 +196,8 @@ def _sentence(items: str, agreement: Agreement, comparison: Comparison) -> str:
         little, enough = "which is too little to explain", f"so that {fixed(agreement.attainable, 2)} is attainable"
         follows = little if agreement.is_hardly_reproducible else enough
         parts.append(f"two trainings agree {fixed(agreement.reproducible, 2)} on average, {follows}")
-    if together is not None:
+    # Fitted on other items, the combination can explain less than one of its parts: then it says nothing.
+    if together is not None and not together.fair < agreement.fair:
         parts.append(f"all explanations by counts together explain {explained_share(together)}")
     if agreement.items == "supports":
         share = explained_share(comparison.context_agreement)
