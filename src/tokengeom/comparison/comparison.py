@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from tokengeom.comparison.target import (
 from tokengeom.comparison.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder
 from tokengeom.core.errors import ProblemError
 from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
-from tokengeom.results.convert import Added, Number, Skipped, Within, to_plain
+from tokengeom.results.convert import Added, Number, Skipped, Within, from_plain, to_plain
 from tokengeom.theory.at_loss import LossPrediction
 
 if TYPE_CHECKING:
@@ -189,6 +190,11 @@ class Comparison(AbstractJsonResult):
         return next(known, None)
 
     @property
+    def prefix(self) -> str:
+        """Beginning of the names of the numbers that the verdict is about."""
+        return "" if self.target is None else self.target.named("")
+
+    @property
     def judged_numbers(self) -> dict[str, Agreement]:
         """Numbers that the verdict is about; empty for a decoder with fixed embeddings."""
         return {} if self.target is None else self.targets.get(self.target.key, {})
@@ -334,8 +340,12 @@ class Comparison(AbstractJsonResult):
         rows = [(name, *agreement.cells(), meaning(name)) for name, agreement in self.agreements.items()]
         return html_table(self.title, rows, [*self.reasons, *self.limitations], columns)
 
+    def judged(self) -> Verdict | None:
+        """The verdict that the numbers give; None where it cannot be derived from them."""
+        return self.judged_as("run")
+
     def judged_as(self, noun: str) -> Verdict | None:
-        """The verdict that the numbers give, about a "run" or a "model"; None where it cannot be derived from them."""
+        """The same in sentences that call what was compared by this noun: "run" or "model"."""
         if self.prediction_kind == "linear":
             return judge_decoder(self["cosine_without_finite"])
         return None if self.evidence is None or self.measure < 2 else judge(self.evidence, noun)
@@ -346,3 +356,8 @@ class Comparison(AbstractJsonResult):
         if self.circumstances is None or self.target is None:
             return None
         return Evidence.of(self.targets, self.rows, self.target, self.loss_gap, self.circumstances)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """The comparison that `to_json` described."""
+        return from_plain(cls, stored, Path(cls.file))

@@ -47,7 +47,7 @@ def check_comparison(claimed: Comparison, nearby: NearbyResults) -> Checks:
     checks: Checks = {INSIDE: all(number.is_inside for number in numbers)}
     if claimed.measure < 2:
         return checks | not_computed("the verdict and all numbers", EARLIER)
-    verdict, said = claimed.judged_as("run"), claimed.reasons
+    verdict, said = claimed.judged(), claimed.reasons
     if verdict is None:
         checks["the verdict was not derived again: what it depends on is not recorded"] = None
     else:

@@ -86,12 +86,13 @@ def _check_text(stats: NextTokenStatistics) -> Checks:
 
 def _check_padding(windows: Windows, is_whole: bool, has_start: bool) -> Checks:
     """Whether contexts at the beginning of documents show what is said of padding, and what no cut can show."""
+    shown: Checks = {"documents begin with start markers where they are said to": windows.pad == has_start}
     if is_whole:
-        return {"documents begin with start markers where they are said to": windows.pad == has_start}
+        return shown
     return {
         "what the cuts are called, and whether documents begin with start markers where no context shows it: they are "
         "as recorded when it was made": None
-    } | ({} if not has_start else {"documents begin with start markers where they are said to": windows.pad})
+    } | (shown if has_start else {})
 
 
 def names_fit(names: Sequence[str], tokenizer: AbstractTokenizer | None, vocabulary: int) -> bool:

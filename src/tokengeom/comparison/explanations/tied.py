@@ -20,22 +20,19 @@ MOST_WORK = 2e10
 
 
 @dataclass(frozen=True, eq=False)
-class TiedFeatures(AbstractRival):
+class TiedFeatures(TrainedFeatures):
     """``L = W f(A Phi)`` by `simulate`: like the run where that takes about a minute, else as the UFM is trained."""
 
     name: ClassVar[str] = "tied"
     meaning: ClassVar[str] = "tied features trained to the same loss"
     order: ClassVar[float] = 11.5
     uses: ClassVar[str] = "tokens of contexts, probabilities, the loss and the optimizer"
-    parameters: ClassVar[str] = f"random start, mean of {SEEDS}"
-    quick: ClassVar[bool] = False
-    inputs: FitInputs
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
         """Once, where the UFM is trained too and the model reads the tokens of contexts, which must be known."""
         reads = known.has_tokens and (known.run is None or known.run.settings.get("model") not in FACTORED)
-        return [cls(known)] if reads and TrainedFeatures.candidates(known) else []
+        return super().candidates(known) if reads else []
 
     def fit(self, stats: NextTokenStatistics) -> FactorFit:
         """The replicates of the simulation."""
