@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from study_cases import counted_text
-from tokengeom.extending import InputError
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import InputError, Network
 from tokengeom_studies.common.measured import Rows
 from tokengeom_studies.common.variants import (
     Agreements,
@@ -75,7 +76,7 @@ def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
 
 
 def test_a_share_decides() -> None:
-    cases = ([True] * 3 + [False], [True] + [False] * 3, [True, False], [])
+    cases: tuple[list[bool], ...] = ([True] * 3 + [False], [True] + [False] * 3, [True, False], [])
     assert [share_of(held).decision for held in cases] == ["yes", "no", "undecided", "undecided"]
 
 
@@ -86,12 +87,18 @@ def test_a_simulation_has_the_choices_of_its_network() -> None:
     )  # fmt: skip
 
 
+def network_of(variant: Variant, stats: NextTokenStatistics) -> Network:
+    network = variant.begin(stats, RECIPE, 0).network
+    assert network is not None
+    return network
+
+
 @pytest.mark.parametrize("model", ["mlp", "tied"])
 def test_the_start_is_scaled_and_the_norm_is_not(model: str) -> None:
     stats = counted_text()
     settings = {"ties": "self", "last_norm": True} if model == "tied" else {}
     plain, scaled = (
-        dict(variant.begin(stats, RECIPE, 0).network.decoder.named_parameters())
+        dict(network_of(variant, stats).decoder.named_parameters())
         for variant in (Variant(model, settings), Variant(model, settings, start=0.5, head=3.0))
     )
     for name, parameter in plain.items():
@@ -102,7 +109,7 @@ def test_the_start_is_scaled_and_the_norm_is_not(model: str) -> None:
 def test_features_that_only_held_out_contexts_have_are_zero() -> None:
     stats = counted_text()
     kept = np.arange(stats.m) != 3
-    network = Variant("tied", {"ties": "positions+self", "last_norm": True}).begin(stats, RECIPE, 0).network
+    network = network_of(Variant("tied", {"ties": "positions+self", "last_norm": True}), stats)
     silence_unknown(network, kept)
     lengths = network.decoder.body.features.weight.norm(dim=1).detach().numpy()
     known = np.unique(network.inputs.rows[kept])

@@ -13,7 +13,7 @@ from tokengeom_studies.equal_lengths import NORMS, SPHERES, EqualLengths, OnSphe
 
 def decisions(leads: dict[str, float], best: str = "") -> dict[str, str]:
     """Leads of gamma_2 by training; ``best`` is ahead of all norms under gradient descent."""
-    pairs = {}
+    pairs: dict[tuple[str, str], float] = {}
     for training, lead in leads.items():
         values = {"nuclear": 0.8, "gamma_2": 0.8 + lead, "longest context": 0.7, "longest token": 0.7}
         if best and training.startswith("gd"):
