@@ -18,6 +18,7 @@ from tokengeom import NextTokenStatistics, count
 from tokengeom.extending import AbstractProgress, Curve, Figure, Int, LinePanel, WordTokenizer, import_torch, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.torch_runs import DeviceText
 from tokengeom_studies.common.variants import (
     FIRST_SEED,
@@ -73,6 +74,7 @@ class OverTraining(AbstractMeasuredStudy):
         "batch": 32,
         "checkpoints": [60, 100, 150, 200, 270, 350, 450, 570],
         "seeds": 5,
+        "device": "cuda",
     }
     hypotheses: ClassVar = {
         "ties": Hypothesis(
@@ -95,6 +97,7 @@ class OverTraining(AbstractMeasuredStudy):
         """Train all seeds, then make the explanations at the mean loss of each checkpoint."""
         if rows.has(kind="finished"):
             return
+        require_device(recipe)
         ids, stats = _read(recipe)
         text, found = DeviceText(stats, recipe["device"]), dict[int, dict[str, list[Geometry]]]()
         facts = {"tokens": stats.V, "contexts": stats.m, "windows": stats.n, "entropy": stats.entropy}
