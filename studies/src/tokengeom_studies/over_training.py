@@ -59,6 +59,7 @@ class OverTraining(AbstractMeasuredStudy):
         "checkpoints": [20, 50],
         "seeds": 3,
         "replicates": 3,
+        "start": 1.0,
         "seconds": 300,
         "device": "cpu",
     }
@@ -131,7 +132,7 @@ class OverTraining(AbstractMeasuredStudy):
         given = {**recipe, "gaps": list(at)}
         for name in (TIED, SHARED, FREE):
             for seed in range(FIRST_SEED, FIRST_SEED + recipe["replicates"]):
-                simulation = Variant().simulation(name.removeprefix("simulated, "))
+                simulation = Variant(start=recipe["start"]).simulation(name.removeprefix("simulated, "))
                 for read in simulation.reached(text, text.stats, given, seed):
                     geometry = as_geometry(text.geometry(read.W, read.H))
                     found[at[read.target]].setdefault(name, []).append(geometry)

@@ -165,6 +165,8 @@ class Agreements:
     def reproducible(self, name: str, item: str, left: int | None = None) -> float:
         """Mean correlation of two replicates; 1 where there is only one."""
         R = self._correlations(name, name, item)
+        if (name, name) not in self._rows:
+            return float("nan")
         kept = [s for s in range(len(R)) if s != left]
         pairs = [R[s, t] for s in kept for t in kept if s < t]
         if len(R) == 1:
