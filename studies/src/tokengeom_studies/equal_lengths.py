@@ -167,6 +167,7 @@ class EqualLengths(AbstractMeasuredStudy):
         }
         tables = {
             "hypotheses": self.answers(answers),
+            "leads": _leads_table(of, recipe),
             "norms": _table(of, rows),
             "certificates": table_of(
                 [
@@ -230,10 +231,8 @@ def _together(intervals: Sequence[Interval], least: float = 0.0) -> Answer:
 
 
 def _own_norm_is_best(of: Mapping[str, Agreements]) -> Iterator[bool]:
-    for agreements, (spheres, own), item in product(of.values(), NORMS.items(), ITEMS):
-        values = {norm: agreements.value(norm, f"gd, {spheres}", item) for norm in NORMS.values()}
-        if np.isfinite(list(values.values())).all():
-            yield max(values, key=values.__getitem__) == own
+    for spheres, own in NORMS.items():
+        yield from (best == own for best in _best_norms(of, f"gd, {spheres}") if best)
 
 
 def _leads_rise(of: Mapping[str, Agreements], recipe: Recipe) -> Iterator[bool]:
@@ -249,6 +248,30 @@ _FREE = {"gd, free": -1.0, "adam, free": 1.0}
 
 def _trainings(agreements: Agreements) -> list[str]:
     return [name for name in agreements.names if name not in NORMS.values()]
+
+
+def _leads_table(of: Mapping[str, Agreements], recipe: Recipe) -> Table:
+    """Lead of gamma_2 over the nuclear norm, mean over texts (lowest to highest), and how often each norm is best."""
+    found = []
+    for optimizer, spheres in product(recipe["optimizers"], SPHERES):
+        name = f"{optimizer}, {spheres}"
+        row: dict[str, object] = {"optimizer": optimizer, "on a sphere": spheres}
+        for item in ITEMS:
+            leads = [x for x in (_lead_of(a, name, item) for a in of.values()) if np.isfinite(x)]
+            row[f"gamma_2 less nuclear, {item}"] = (
+                f"{np.mean(leads):.3f} ({min(leads):.3f} to {max(leads):.3f})" if leads else "-"
+            )
+        best = [norm for norm in _best_norms(of, name) if norm]
+        row["best norm"] = ", ".join(f"{norm} {best.count(norm)}" for norm in NORMS.values() if norm in best)
+        found.append(row)
+    return table_of(found)
+
+
+def _best_norms(of: Mapping[str, Agreements], training: str) -> Iterator[str]:
+    """The norm that agrees best with a training, per text and item; empty where one is not known."""
+    for agreements, item in product(of.values(), ITEMS):
+        values = {norm: agreements.value(norm, training, item) for norm in NORMS.values()}
+        yield max(values, key=values.__getitem__) if np.isfinite(list(values.values())).all() else ""
 
 
 def _table(of: Mapping[str, Agreements], rows: Sequence[Row]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -136,6 +136,7 @@ class OneGeometry(AbstractMeasuredStudy):
         answers["simulation"] = share_of(x > 0 for x in _leads(of))
         tables = {
             "hypotheses": self.answers(answers),
+            "variants": _variants_table(of),
             "base": _base_table(of, rows),
             "simulation": _simulation_table(of),
             "texts": table_of([{key: row[key] for key in row if key != "kind"} for row in chosen(rows, kind="text")]),
@@ -178,6 +179,26 @@ def _leads(of: Mapping[str, Agreements]) -> Iterator[float]:
 
 def _measured(agreements: Agreements) -> list[str]:
     return [name for name in VARIANTS if name in agreements.names]
+
+
+def _variants_table(of: Mapping[str, Agreements]) -> Table:
+    """Each variant over all texts: mean, lowest and highest agreement with the base, and with its own simulation."""
+    found = []
+    for name in VARIANTS:
+        row: dict[str, object] = {"variant": name}
+        for item in ITEMS:
+            row[f"{item}, base"] = _mean_of(a.value(name, BASE, item) for a in of.values())
+        for item in ITEMS:
+            row[f"{item}, own simulation"] = _mean_of(a.value(f"simulated {name}", name, item) for a in of.values())
+            leads = [a.lead(f"simulated {name}", f"simulated {BASE}", name, item).mean for a in of.values()]
+            row[f"{item}, own less base's"] = _mean_of(leads if name in FOLLOWED else [])
+        found.append(row)
+    return table_of(found)
+
+
+def _mean_of(values: Iterable[float]) -> str:
+    known = [x for x in values if np.isfinite(x)]
+    return f"{np.mean(known):.3f} ({min(known):.3f} to {max(known):.3f}, {len(known)})" if known else "-"
 
 
 def _base_table(of: Mapping[str, Agreements], rows: Sequence[Row]) -> Table:

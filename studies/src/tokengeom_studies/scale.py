@@ -112,7 +112,17 @@ class Scale(AbstractMeasuredStudy):
             f"{np.nanmin(values):.2f} and {np.nanmax(values):.2f} in {len(cells)} cells of "
             f"{min(c['contexts'] for c in cells)} to {max(c['contexts'] for c in cells)} contexts."
         )
-        tables = {"hypotheses": self.answers(answers), "cells": _table(cells), "weights": _weights_table(cells)}
+        dim, target = (_most_common(cells, along) for along in ("dim", "target"))
+        usual = chosen(cells, dim=dim, target=target)
+        tables = {
+            "hypotheses": self.answers(answers),
+            "contexts": _table(usual),
+            "widths": _table([cell for cell in cells if cell["target"] == target and cell not in usual])
+            or _table(usual),
+            "weights": _weights_table(usual),
+            "all cells": _table(cells),
+            "all weights": _weights_table(cells),
+        }
         return self.findings(recipe, sentence, numbers, [_figure(cells)], tables)
 
 
@@ -125,6 +135,17 @@ def _cells(rows: Sequence[Row]) -> list[Cell]:
             cell = {"of": done["text"].rsplit("_", 1)[0], "contexts": done["contexts"], **where, "target": target}
             found.append({**cell, "agreements": Agreements(rows, **where, target=target)})
     return sorted(found, key=lambda cell: (cell["of"], cell["dim"], cell["target"], cell["contexts"]))
+
+
+def _has_widths(cell: Cell, cells: Sequence[Cell]) -> bool:
+    """Whether a text and loss gap were measured at several widths."""
+    return len({other["dim"] for other in chosen(cells, text=cell["text"], target=cell["target"])}) > 1
+
+
+def _most_common(cells: Sequence[Cell], along: str) -> Any:
+    """The width or loss gap of most cells."""
+    values = [cell[along] for cell in cells]
+    return max(sorted(set(values)), key=values.count)
 
 
 def _value(cell: Cell, item: str, explanation: str = TIED) -> float:
@@ -194,8 +215,7 @@ def _figure(cells: Sequence[Cell]) -> Figure:
     for of, item in product(dict.fromkeys(cell["of"] for cell in cells), ITEMS):
         targets = sorted({cell["target"] for cell in cells if cell["of"] == of})
         middle = targets[len(targets) // 2]
-        dim = max({c["dim"] for c in cells}, key=[c["dim"] for c in cells].count)
-        line = chosen(cells, of=of, dim=dim, target=middle)
+        line = chosen(cells, of=of, dim=_most_common(cells, "dim"), target=middle)
         m = np.array([cell["contexts"] for cell in line], float)
         curves = [
             Curve(name, m, np.array([max(_value(cell, item, name), 0.0) ** 2 for cell in line])) for name in SHOWN

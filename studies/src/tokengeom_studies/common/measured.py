@@ -257,7 +257,9 @@ class Interval:
         return Interval(mean, mean - half, mean + half, int(known.size))
 
     def __str__(self) -> str:
-        if np.isinf(self.high):
+        if np.isnan(self.mean):
+            return "-"
+        if not np.isfinite(self.high):
             return f"{self.mean:.3f}"
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
