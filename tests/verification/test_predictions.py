@@ -33,7 +33,7 @@ def test_infinite_numbers_agree_with_each_other_alone() -> None:
 def test_statistics_at_hand_are_used_and_missing_ones_are_named() -> None:
     prediction = predict(STATS)
     checks = against_statistics(prediction, ALONE, lambda stats: {"same": stats is STATS})
-    assert checks == {"the statistics have the hash that the prediction names": True, "same": True}
+    assert checks == {"the statistics have the hash that it names": True, "same": True}
     object.__setattr__(prediction, "stats", None)
     assert list(against_statistics(prediction, ALONE, lambda _: {}).values()) == [None]
     object.__setattr__(prediction, "statistics_hash", None)
