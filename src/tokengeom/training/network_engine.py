@@ -115,7 +115,7 @@ class NetworkEngine(AbstractEngine):
         flat = self._parameters = FlatParameters(optimizer, 1, shapes, **self._kind)
         theta, gradient = flat.matrices(flat.theta), flat.matrices(flat.gradient)
         for name, parameter in own.items():
-            theta[name].copy_(parameter.detach().view_as(theta[name]))
+            theta[name].copy_(parameter.detach().reshape(theta[name].shape))
             parameter.data, parameter.grad = (x[name].view_as(parameter) for x in (theta, gradient))
 
     def _step(self, c: Any, drawn: Any) -> None:
