@@ -30,7 +30,7 @@ from tokengeom_studies.unknown_supports import load_windows
 END = "<|endoftext|>"
 SIZES = ((104, 382), (1_000, 4_000), (2_000, 10_000))
 PARTS = ((104, 382), (400, 1_500))
-STATISTICS = ((104, 400), (200, 1_000), (200, 2_500), (200, 6_000))
+STATISTICS = ((104, 400), (200, 1_000), (200, 2_500), (200, 6_000), (200, 25_000), (200, 100_000))
 
 
 def write_counts(text: str, folder: Path) -> None:
@@ -91,7 +91,7 @@ def write_other_kinds(novel: str, folder: Path) -> None:
 
 
 def write_statistics(text: str, novel: str, folder: Path) -> None:
-    """Saved statistics for studies on one CPU: the most frequent contexts of stories, a novel and code, by words."""
+    """Saved statistics: the most frequent contexts of stories, a novel and code, by words."""
     modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     code = [module.read_text(encoding="utf-8") for module in modules]
     wholes = {

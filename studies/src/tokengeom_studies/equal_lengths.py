@@ -88,6 +88,7 @@ class EqualLengths(AbstractMeasuredStudy):
         "gap": 0.05,
         "seeds": 3,
         "seconds": 300,
+        "device": "cpu",
     }
     paper: ClassVar[Recipe] = {**small, "text": "tinystories_400", "seeds": 5}
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
@@ -124,7 +125,7 @@ class EqualLengths(AbstractMeasuredStudy):
         name, stats, gap = recipe["text"], text_named(recipe["text"], recipe), recipe["gap"]
         if rows.has(kind="finished", text=name):
             return
-        text, found = DeviceText(stats), dict[str, list[Geometry]]()
+        text, found = DeviceText(stats, recipe["device"]), dict[str, list[Geometry]]()
         rows.add(kind="text", text=name, tokens=stats.V, contexts=stats.m, windows=stats.n, entropy=stats.entropy)
         solvers: Mapping[str, Callable[[], Predicted]] = {
             "nuclear": lambda: text.prediction(gap, "nuclear"),
@@ -193,7 +194,7 @@ def _reached(
 ) -> Iterator[Reached]:
     training = TRAININGS[optimizer]
     settings = TrainingSettings(**{"model": "ufm", "dim": recipe["dim"], "seed": seed, **training.settings})
-    run = OnSpheres(stats, settings, start_scale=training.start_scale)
+    run = OnSpheres(stats, settings, start_scale=training.start_scale, device=text.device)
     run.equal = SPHERES[spheres]
     below: Callable[..., Iterator[Reached]] = adapted_below if training.adapted else first_below
     return below(run, text, [recipe["gap"]], seconds=recipe["seconds"])

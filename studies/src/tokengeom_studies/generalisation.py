@@ -83,6 +83,7 @@ class Generalisation(AbstractMeasuredStudy):
         "seeds": 2,
         "replicates": 5,
         "seconds": 300,
+        "device": "cpu",
     }
     paper: ClassVar[Recipe] = {**small, "text": "tinystories_1000"}
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
@@ -102,12 +103,12 @@ class Generalisation(AbstractMeasuredStudy):
         name = recipe["text"]
         if rows.has(kind="finished", text=name):
             return
-        text = HeldOutText(text_named(name, recipe), recipe["held_out"], "cpu")
+        text = HeldOutText(text_named(name, recipe), recipe["held_out"], recipe["device"])
         facts = {"tokens": text.stats.V, "contexts": text.stats.m, "held_out": int((~text.kept).sum())}
         rows.add(kind="text", text=name, entropy=text.entropy, windows=text.stats.n, **facts)
         norms = {}
         for gap in sorted(recipe["gaps"], reverse=True):
-            solved = DeviceText(text.trained).prediction(gap, "nuclear")
+            solved = DeviceText(text.trained, recipe["device"]).prediction(gap, "nuclear")
             norms[gap] = solved.norm_value
             rows.add(kind="prediction", text=name, target=gap, **solved.facts())
         base, tops, found = VARIANTS["base"].simulation(), dict[float, Any](), _Found()
@@ -172,7 +173,7 @@ class _Found:
 def numbers_of(text: HeldOutText, read: Reached, norm: float, top: Any) -> dict[str, Any]:
     """Held-out loss, predictors and top tokens of a training."""
     torch = text.torch
-    kept = torch.as_tensor(np.flatnonzero(text.kept))
+    kept = torch.as_tensor(np.flatnonzero(text.kept), device=text.device)
     W, L = read.W - read.W.mean(0), read.W @ read.H
     unseen = text.unseen(L, {SIMULATED: top})
     follows = text.P[:, kept] > 0

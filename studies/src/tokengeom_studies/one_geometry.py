@@ -85,6 +85,7 @@ class OneGeometry(AbstractMeasuredStudy):
         "gaps": [0.2],
         "seeds": 3,
         "seconds": 300,
+        "device": "cpu",
     }
     paper: ClassVar[Recipe] = {**small, "text": "tinystories_400", "seeds": 5}
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
@@ -107,7 +108,7 @@ class OneGeometry(AbstractMeasuredStudy):
         name, stats = recipe["text"], text_named(recipe["text"], recipe)
         if rows.has(kind="finished", text=name):
             return
-        text, found = DeviceText(stats), dict[str, list[Geometry]]()
+        text, found = DeviceText(stats, recipe["device"]), dict[str, list[Geometry]]()
         rows.add(kind="text", text=name, tokens=stats.V, contexts=stats.m, windows=stats.n, entropy=stats.entropy)
         trained = {variant: VARIANTS[variant] for variant in recipe["variants"]}
         followed = [variant for variant in (BASE, *FOLLOWED) if variant in trained]

@@ -7,6 +7,7 @@ the most frequent tokens that follow them, of which each checkpoint has a loss. 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -58,6 +59,7 @@ class OverTraining(AbstractMeasuredStudy):
         "seeds": 3,
         "replicates": 3,
         "seconds": 300,
+        "device": "cpu",
     }
     paper: ClassVar[Recipe] = {
         **small,
@@ -65,7 +67,9 @@ class OverTraining(AbstractMeasuredStudy):
         "tokens": 1_000,
         "contexts": 1_000,
         "vocabulary": 200,
-        "dim": 64,
+        "dim": 384,
+        "layers": 6,
+        "heads": 6,
         "batch": 32,
         "checkpoints": [60, 100, 150, 200, 270, 350, 450, 570],
         "seeds": 5,
@@ -92,7 +96,7 @@ class OverTraining(AbstractMeasuredStudy):
         if rows.has(kind="finished"):
             return
         ids, stats = _read(recipe)
-        text, found = DeviceText(stats), dict[int, dict[str, list[Geometry]]]()
+        text, found = DeviceText(stats, recipe["device"]), dict[int, dict[str, list[Geometry]]]()
         facts = {"tokens": stats.V, "contexts": stats.m, "windows": stats.n, "entropy": stats.entropy}
         rows.add(kind="text", **facts, running_tokens=len(ids))
         gaps: dict[int, list[float]] = {}
@@ -197,12 +201,13 @@ def _checkpoints(
                 num_hidden_layers=recipe["layers"], num_attention_heads=heads, num_key_value_heads=heads,
                 max_position_embeddings=recipe["length"], tie_word_embeddings=False, use_cache=False,
             )
-        )  # fmt: skip
+        ).to(recipe["device"])  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), recipe["learning_rate"], weight_decay=0.0)
-    chunks = torch.as_tensor(ids[: len(ids) // recipe["length"] * recipe["length"]]).view(-1, recipe["length"])
-    order = torch.as_tensor(np.random.default_rng(seed).permutation(len(chunks)))
-    contexts = torch.as_tensor(np.asarray(stats.contexts, np.int64))
-    follows = torch.as_tensor([int(token.removeprefix("token ")) for token in stats.vocabulary])
+    placed = partial(torch.as_tensor, device=recipe["device"])
+    chunks = placed(ids[: len(ids) // recipe["length"] * recipe["length"]]).view(-1, recipe["length"])
+    order = placed(np.random.default_rng(seed).permutation(len(chunks)))
+    contexts = placed(np.asarray(stats.contexts, np.int64))
+    follows = placed([int(token.removeprefix("token ")) for token in stats.vocabulary])
     losses: list[float] = []
     for step, some in enumerate(order.split(recipe["batch"]), 1):
         loss = model(input_ids=chunks[some], labels=chunks[some]).loss

@@ -50,6 +50,7 @@ class Scale(AbstractMeasuredStudy):
         "seeds": 3,
         "replicates": 3,
         "seconds": 600,
+        "device": "cpu",
     }
     paper: ClassVar[Recipe] = {**small, "text": "tinystories_1000", "seeds": 5}
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {

@@ -49,6 +49,8 @@ GRIDS = {"log-counts": (0.001, 10.0), "PMI": (0.1, 10.0)}
 """Ends of the grids of alpha and k; they were not widened where the best value lies on an edge."""
 FIRST_RATE = 16.0
 """First rate of gradient descent on the mean loss, which is adapted."""
+NEAR_TARGET = 0.95
+"""Share of a loss gap that is asked for, below which a run is not read."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def adapted_below(
     """Gradient descent whose rate follows the loss, at each target.
 
     The rate grows while ``every`` steps lower the gap by less than 2% and falls where they lower it by more than 4%;
-    where the loss rises, the last steps are taken back.
+    where the loss rises, or falls far below the next target, the last steps are taken back.
     """
     began, rate, last = time.monotonic(), FIRST_RATE, text.loss_gap(*run.factors())
     kept, step = run.engine.state(), run.step
@@ -118,7 +120,7 @@ def adapted_below(
         run.advance(every, rate=rate)
         W, H = run.factors()
         gap = text.loss_gap(W, H)
-        if not gap <= last + 1e-6:
+        if not (NEAR_TARGET * remaining[0] <= gap <= last + 1e-6):
             run.engine.load(kept)
             run.step, rate = step, 0.5 * rate
             continue

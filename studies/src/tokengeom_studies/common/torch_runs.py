@@ -168,6 +168,8 @@ class Reached:
 class HasLossGap(Protocol):
     """A text that says the loss gap of factors on its device."""
 
+    device: str
+
     def loss_gap(self, W: Any, H: Any) -> float:
         """Loss above its floor, in nats."""
 

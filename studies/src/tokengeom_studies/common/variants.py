@@ -101,7 +101,7 @@ class Variant:
         **more: Any,
     ) -> Iterator[Reached]:
         """The training at each of the recipe's loss gaps, largest first; ``kept`` are the contexts it knows."""
-        run = self.begin(stats, recipe, seed, **more)
+        run = self.begin(stats, recipe, seed, device=text.device, **more)
         if kept is not None and self.model == "tied":
             silence_unknown(run.network, kept)
         below: Callable[..., Iterator[Reached]] = adapted_below if self.adapted else first_below
@@ -220,7 +220,7 @@ def share_of(holds: Iterable[bool]) -> Answer:
 def compare_ties(recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
     """MLPs of the recipe's widths at its loss gaps, beside simulations with each of its ties and certified norms."""
     name, stats = recipe["text"], text_named(recipe["text"], recipe)
-    text = DeviceText(stats)
+    text = DeviceText(stats, recipe["device"])
     facts = {"tokens": stats.V, "contexts": stats.m, "windows": stats.n, "entropy": stats.entropy}
     for dim in recipe["dims"]:
         cell, given = {"text": name, "dim": dim}, {**recipe, "dim": dim}
