@@ -13,6 +13,7 @@ import pytest
 
 from browser import PATIENCE
 from explore_cases import explorer_data
+from tokengeom.ask.neighbours import SimilarPairs
 from tokengeom.page.render import EXPLORER, _environment, _policy, _template_text
 
 THEME = """document.getElementById("theme-switch").addEventListener("click", () => {
@@ -24,7 +25,8 @@ SCRIPTS = ("csv_cell.js", *EXPLORER)
 def page_of(data: Any) -> str:
     """A page with the section Explore alone, under the content policy of the whole page."""
     macros = _environment().get_template("explore.html.j2").module
-    body = macros.explore({"data": data, "pairs": {"contexts": [], "tokens": []}})  # type: ignore[attr-defined]
+    pairs = {kind: SimilarPairs(kind, (), 0, 0) for kind in ("contexts", "tokens")}
+    body = macros.explore({"data": data, "pairs": pairs})  # type: ignore[attr-defined]
     script, style = ("\n".join(map(_template_text, names)) for names in (SCRIPTS, ("page.css", "explore.css")))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explore</title>'

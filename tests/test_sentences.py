@@ -462,7 +462,7 @@ def test_everything_said_about_a_text_is_what_a_recount_says(name: str) -> None:
     ("true", "wrong"),
     [
         (r"[\d.]+% of the text&#39;s;", "12% of the text&#39;s;"),
-        (r"(?<=<td class=\"num\">)\d+ → \d+", "99 → 40"),
+        (r"(?<=<td class=\"num\" data-label=\"contexts\">)\d+ → \d+", "99 → 40"),
         (r"of these groups \(\d+ contexts", "of these groups (99 contexts"),
         (r"(?<=<span class=\"quiet\">)\d+(?=</span></span>)", "777"),
         (r">\d+ of (\d+) and (\d+)<", r">0 of \1 and 99<"),

@@ -143,7 +143,7 @@ def _effects(page: str, truth: Recount) -> None:
     part = re.search(r"<th[^>]*>cut</th>.*?</table>", page, flags=re.DOTALL)
     assert part
     assert "next tokens</th>" not in part[0], "a cut of contexts does not say how many next tokens are left"
-    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(<td>.*?)</tr>", part[0])]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t", row) for row in re.findall(r'<tr>(<th scope="row">.*?)</tr>', part[0])]
     everything = {(" ".join(context), token): times for (context, token), times in truth.windows.items()}
     steps = [everything, truth.after_contexts, dict(truth.pairs)]
     known = {token for document in truth.text.documents for token in document}

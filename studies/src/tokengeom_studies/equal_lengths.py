@@ -90,7 +90,7 @@ class EqualLengths(AbstractMeasuredStudy):
         "seconds": 300,
         "device": "cpu",
     }
-    paper: ClassVar[Recipe] = {**small, "text": "tinystories_400", "seeds": 5}
+    paper: ClassVar[Recipe] = {**small, "text": "tinystories_400", "seeds": 5, "device": "cuda"}
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
         "free": Hypothesis(
             "Free features: contexts under gradient descent agree better with the nuclear norm than with gamma_2, and "

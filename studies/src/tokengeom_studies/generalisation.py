@@ -85,7 +85,7 @@ class Generalisation(AbstractMeasuredStudy):
         "seconds": 300,
         "device": "cpu",
     }
-    paper: ClassVar[Recipe] = {**small, "text": "tinystories_1000"}
+    paper: ClassVar[Recipe] = {**small, "text": "tinystories_1000", "seeds": 5, "device": "cuda"}
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
         "margin": Hypothesis("A training with a larger margin has a lower held-out loss.", _RULE),
         "efficiency": Hypothesis("A training with a higher efficiency has a lower held-out loss.", _RULE),

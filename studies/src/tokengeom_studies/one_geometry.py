@@ -87,7 +87,7 @@ class OneGeometry(AbstractMeasuredStudy):
         "seconds": 300,
         "device": "cpu",
     }
-    paper: ClassVar[Recipe] = {**small, "text": "tinystories_400", "seeds": 5}
+    paper: ClassVar[Recipe] = {**small, "text": "tinystories_400", "seeds": 5, "device": "cuda"}
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
         "size": Hypothesis(f"Depth and width do not matter: they agree with the base to {SAME}, corrected.", _RULE),
         "rate": Hypothesis("Nor do the learning rate and batches.", _RULE),

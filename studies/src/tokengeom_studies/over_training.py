@@ -18,6 +18,7 @@ from tokengeom import NextTokenStatistics, count
 from tokengeom.extending import AbstractProgress, Curve, Figure, Int, LinePanel, WordTokenizer, import_torch, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.torch_runs import DeviceText
 from tokengeom_studies.common.variants import (
     FIRST_SEED,
@@ -58,6 +59,7 @@ class OverTraining(AbstractMeasuredStudy):
         "checkpoints": [20, 50],
         "seeds": 3,
         "replicates": 3,
+        "start": 1.0,
         "seconds": 300,
         "device": "cpu",
     }
@@ -73,6 +75,7 @@ class OverTraining(AbstractMeasuredStudy):
         "batch": 32,
         "checkpoints": [60, 100, 150, 200, 270, 350, 450, 570],
         "seeds": 5,
+        "device": "cuda",
     }
     hypotheses: ClassVar = {
         "ties": Hypothesis(
@@ -95,6 +98,7 @@ class OverTraining(AbstractMeasuredStudy):
         """Train all seeds, then make the explanations at the mean loss of each checkpoint."""
         if rows.has(kind="finished"):
             return
+        require_device(recipe)
         ids, stats = _read(recipe)
         text, found = DeviceText(stats, recipe["device"]), dict[int, dict[str, list[Geometry]]]()
         facts = {"tokens": stats.V, "contexts": stats.m, "windows": stats.n, "entropy": stats.entropy}
@@ -128,7 +132,7 @@ class OverTraining(AbstractMeasuredStudy):
         given = {**recipe, "gaps": list(at)}
         for name in (TIED, SHARED, FREE):
             for seed in range(FIRST_SEED, FIRST_SEED + recipe["replicates"]):
-                simulation = Variant().simulation(name.removeprefix("simulated, "))
+                simulation = Variant(start=recipe["start"]).simulation(name.removeprefix("simulated, "))
                 for read in simulation.reached(text, text.stats, given, seed):
                     geometry = as_geometry(text.geometry(read.W, read.H))
                     found[at[read.target]].setdefault(name, []).append(geometry)

@@ -52,7 +52,7 @@ class Scale(AbstractMeasuredStudy):
         "seconds": 600,
         "device": "cpu",
     }
-    paper: ClassVar[Recipe] = {**small, "text": "tinystories_1000", "seeds": 5}
+    paper: ClassVar[Recipe] = {**small, "text": "tinystories_1000", "seeds": 5, "device": "cuda"}
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
         "contexts": Hypothesis(
             f"With more contexts less is explained by tied features trained alike ({MAIN}).",
@@ -201,6 +201,7 @@ def _figure(cells: Sequence[Cell]) -> Figure:
             Curve(name, m, np.array([max(_value(cell, item, name), 0.0) ** 2 for cell in line])) for name in SHOWN
         ]
         title = f"{of}, {item}, loss gap {middle:g}"
-        panels.append(LinePanel(title, "contexts", "explained share", curves, x_scale="log"))
+        if any(np.isfinite(curve.y).any() for curve in curves):
+            panels.append(LinePanel(title, "contexts", "explained share", curves, x_scale="log"))
     caption = "Square of the corrected agreement with an MLP, against the number of contexts of the text."
     return Figure("scale", "Explained share against the size of the text", caption, panels, columns=2)

@@ -27,7 +27,7 @@ from tokengeom.extending import AbstractProgress, Bool, Float, InputError, Netwo
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.compared_trainings import NormedMLP, adapted_below
 from tokengeom_studies.common.measured import Answer, Interval, Row, Rows, chosen, decided_by_share
-from tokengeom_studies.common.model_runs import count_stories
+from tokengeom_studies.common.model_runs import count_stories, require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.torch_runs import DeviceText, HasLossGap, Reached, first_below
 
@@ -116,7 +116,8 @@ def silence_unknown(network: Any, kept: Bool) -> None:
 
 
 def text_named(name: str, recipe: Recipe) -> NextTokenStatistics:
-    """Statistics by name: the built-in stories, or a folder of saved ones under ``texts``."""
+    """Statistics by name, after the recipe's device was found: the built-in stories, or saved ones under ``texts``."""
+    require_device(recipe)
     if name == "stories":
         return count_stories(recipe, SilentProgress())
     loaded = tg.load(Path("texts") / name)
@@ -164,6 +165,8 @@ class Agreements:
     def reproducible(self, name: str, item: str, left: int | None = None) -> float:
         """Mean correlation of two replicates; 1 where there is only one."""
         R = self._correlations(name, name, item)
+        if (name, name) not in self._rows:
+            return float("nan")
         kept = [s for s in range(len(R)) if s != left]
         pairs = [R[s, t] for s in kept for t in kept if s < t]
         if len(R) == 1:
