@@ -13,7 +13,7 @@ from tokengeom.results.contract import ALONE
 from tokengeom.theory.linear import predict_linear
 from tokengeom.theory.predict import predict
 from tokengeom.verification.predictions import against_statistics, close, same_entries, same_probabilities
-from tokengeom.verification.verify import check_result
+from tokengeom.verification.verify import Checks, check_result, with_statistics
 
 STATS = from_counts(random_counts(6, 9, 2, seed=0))
 PROOF = Certificate(1e-12, 0.0, 2.0, 1.9)
@@ -33,12 +33,24 @@ def test_infinite_numbers_agree_with_each_other_alone() -> None:
 def test_statistics_at_hand_are_used_and_missing_ones_are_named() -> None:
     prediction = predict(STATS)
     checks = against_statistics(prediction, ALONE, lambda stats: {"same": stats is STATS})
-    assert checks == {"the statistics have the hash that the prediction names": True, "same": True}
+    assert checks == {"the statistics have the hash that it names": True, "same": True}
     object.__setattr__(prediction, "stats", None)
     assert list(against_statistics(prediction, ALONE, lambda _: {}).values()) == [None]
     object.__setattr__(prediction, "statistics_hash", None)
     ((sentence, holds),) = against_statistics(prediction, ALONE, lambda _: {}).items()
     assert (holds, "from arrays" in sentence) == (None, True)
+
+
+def test_statistics_of_another_size_or_hash_fail_and_missing_ones_are_named() -> None:
+    def checks(seal: str, *known: object) -> Checks:
+        return with_statistics(seal, ALONE, "the loss", lambda _: {"compared": True}, *known)  # type: ignore[arg-type]
+
+    sizes = STATS.V, STATS.m
+    assert checks(STATS.hash, sizes, STATS) == {"the statistics have the hash that it names": True, "compared": True}
+    assert checks(STATS.hash, sizes[::-1], STATS) == {"it has the tokens and contexts of its statistics": False}
+    assert checks("0" * 64, sizes, STATS)["the statistics have the hash that it names"] is False
+    ((sentence, holds),) = checks(STATS.hash).items()
+    assert (holds, sentence.startswith("the loss: the statistics with the hash")) == (None, True)
 
 
 def test_probabilities_are_those_of_the_statistics() -> None:

@@ -10,7 +10,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ CONFIG = {
     # Listed explicitly, because plotly's default buttons include one that uploads the figure.
     "modeBarButtons": [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
 }
+PAGE = "interactive.html"
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
 """Content security policy of a saved page: nothing is loaded from outside it."""
 NAME, LETTER = 12, 5.6
@@ -94,7 +97,7 @@ def save_interactive(figure: Figure, path: str | Path) -> Path:
             f"An interactive figure is written as .html; got '{target.name}'. Use save_static for pictures."
         )
     boxes = [{"title": box.title, "height": box.height or 420, **box.drawn} for box in to_boxes(figure)]
-    page = _PAGE.format(
+    page = Template(files("tokengeom.figures").joinpath(PAGE).read_text(encoding="utf-8")).substitute(
         title=escape(figure.title),
         caption=escape(figure.caption, quote=False),
         plotly=plotly_code(),
@@ -314,37 +317,3 @@ def _faint(shade: str) -> str:
 def _list(values: Float) -> list[float | None]:
     """Numbers for JSON, with null in place of NaN and infinities."""
     return [float(v) if np.isfinite(v) else None for v in values]
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="generator" content="tokengeom figure">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ margin: 0; padding: 12px; font-family: {font}; color: {text}; background: {background}; }}
-figure {{ margin: 0; display: grid; grid-template-columns: repeat({columns}, minmax(300px, 1fr)); gap: 12px; }}
-h2 {{ margin: 4px 0; font-size: 14px; }}
-p {{ max-width: 60em; line-height: 1.45; font-size: 14px; }}
-</style>
-<script>{plotly}</script>
-</head>
-<body>
-<h1>{title}</h1>
-<figure></figure>
-<p>{caption}</p>
-<script>
-for (const box of {boxes}) {{
-  const cell = document.querySelector("figure").appendChild(document.createElement("div"));
-  const title = cell.appendChild(document.createElement("h2")), plot = cell.appendChild(document.createElement("div"));
-  title.textContent = box.title;
-  plot.style.height = box.height + "px";
-  Plotly.newPlot(plot, box.data, box.layout, {config});
-}}
-</script>
-</body>
-</html>
-"""

@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tokengeom.core.errors import CheckpointError, InputError, TokenizerError, missing_extra
+from tokengeom.core.errors import CheckpointError, InputError, TokenizerError
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
 from tokengeom.models.language_model import ModuleModel, language_model
-from tokengeom.models.networks.base import checked_device, import_torch
+from tokengeom.models.networks.base import checked_device, import_torch, import_transformers
 from tokengeom.results.folders import is_plain_name
 from tokengeom.results.manifests import require_regular
 
@@ -194,15 +194,6 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
-def require_packages() -> None:
-    """Refuse to start without the packages that loading needs."""
-    for package in ("torch", "transformers"):
-        try:
-            __import__(package)
-        except ModuleNotFoundError:
-            missing_extra(package, "networks", "Loading a trained model")
-
-
 def load_model(folder: Path, safetensors: bool, precision: str = "auto") -> Any:
     """The model with every weight from the folder, as stored or in a type of torch by name."""
     import torch
@@ -290,7 +281,7 @@ def load_checkpoint(
     content = require_model_folder(folder)
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}.")
-    require_packages()
+    import_transformers("Loading a trained model")
     require_causal_model(folder, content)
     weights = find_weights(folder, allow_pickle)
     require_enough_weights(folder, content)

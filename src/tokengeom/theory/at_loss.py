@@ -21,13 +21,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import check_tolerance, nearest_hint, option
@@ -39,9 +40,6 @@ from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.pulls import Pulls, pulls_at_loss
 from tokengeom.theory.storage import read_at_loss, write_at_loss
-
-if TYPE_CHECKING:
-    pass
 
 NORMS = {"nuclear": "nuclear norm", "gamma2": "gamma_2 norm"}
 """Norms of logits, and their names in sentences."""
@@ -105,8 +103,23 @@ class ProvenNorm:
         return (self.norm_value - self.lower_bound) / max(self.norm_value, 1e-300)
 
 
+class PredictedCosines:
+    """Cosines between all tokens and between all contexts of a prediction, from its W and H."""
+
+    @property
+    def token_cosines(self: HasFactors) -> Float:
+        """Cosines between tokens, V x V; 0 where a token has no direction."""
+        return cosines(self.W.T)
+
+    @property
+    def context_cosines(self: HasFactors) -> Float:
+        """Cosines between contexts, m x m; 0 where a context has no direction."""
+        require_memory(8 * self.H.shape[1] ** 2, "The context cosines (m x m)", "Use columns of H instead.")
+        return cosines(self.H)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
+class LossPrediction(ProvenNorm, PredictedCosines, AnswersQuestions, AbstractResult):
     """What learned features are predicted to be at a loss gap, with its certificate.
 
     ``loss_gap``, ``lam``
@@ -206,17 +219,6 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         V, m = self.merging.row_of.size, self.merging.column_of.size
         require_memory(8 * V * m, f"L ({V} x {m})", "Use W and H, or merging and L_merged, which are small.")
         return np.asarray(self.L_merged[self.merging.row_of][:, self.merging.column_of])
-
-    @property
-    def token_cosines(self) -> Float:
-        """Cosines between tokens, V x V; 0 where a token has no direction."""
-        return cosines(self.W.T)
-
-    @property
-    def context_cosines(self) -> Float:
-        """Cosines between contexts, m x m; 0 where a context has no direction."""
-        require_memory(8 * self.H.shape[1] ** 2, "The context cosines (m x m)", "Use columns of H instead.")
-        return cosines(self.H)
 
     @cached_property
     def context_groups(self) -> Int:

@@ -28,14 +28,14 @@ from scipy.sparse import csc_array
 
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Bool, Float, Int, Matrix, cosines, dense
+from tokengeom.core.numerics import Bool, Float, Int, Matrix, dense
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import make, takes
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.supports import SupportReduction, as_support, centre_on
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossPrediction, LossSettings
+from tokengeom.theory.at_loss import LossPrediction, LossSettings, PredictedCosines
 from tokengeom.theory.loss_path import Gamma2Limit, LossPath, solve_gamma2_limit
 from tokengeom.theory.pulls import Pulls, pulls_in_limit
 from tokengeom.theory.storage import read_features, write_features
@@ -61,7 +61,7 @@ RANK_GAPS = 100.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeaturePrediction(AnswersQuestions, AbstractResult):
+class FeaturePrediction(PredictedCosines, AnswersQuestions, AbstractResult):
     """What training is predicted to find, with its certificate. Large matrices are computed when they are first used.
 
     ``certificate``
@@ -214,17 +214,6 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         """``H^T H = (L_mm^T L_mm)^{1/2}``, m x m."""
         require_memory(8 * self.reduction.m**2, "The context Gram matrix (m x m)", "Use columns of H instead.")
         return self.H.T @ self.H
-
-    @property
-    def token_cosines(self) -> Float:
-        """Cosines between tokens, V x V; 0 where a token has no direction."""
-        return cosines(self.W.T)
-
-    @property
-    def context_cosines(self) -> Float:
-        """Cosines between contexts, m x m; 0 where a context has no direction."""
-        require_memory(8 * self.reduction.m**2, "The context cosines (m x m)", "Use columns of H instead.")
-        return cosines(self.H)
 
     @cached_property
     def statistics(self) -> NextTokenStatistics:

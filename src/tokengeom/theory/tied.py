@@ -33,7 +33,7 @@ from scipy.sparse import csc_array
 from tokengeom.ask.item_report import SharedFeatures
 from tokengeom.ask.item_search import names_of
 from tokengeom.ask.place import PlacesContexts, shared_features, text_of
-from tokengeom.core.numerics import Float, Int, cosines
+from tokengeom.core.numerics import Float, Int
 from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
@@ -44,7 +44,7 @@ from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.supports import group_supports
-from tokengeom.theory.at_loss import NORMS, ProvenNorm
+from tokengeom.theory.at_loss import NORMS, PredictedCosines, ProvenNorm
 from tokengeom.theory.storage import read_tied, write_tied
 from tokengeom.theory.tied_path import weighted_proof
 
@@ -57,7 +57,7 @@ NOT_FIXED = 0.05
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TiedPrediction(ProvenNorm, PlacesContexts, AbstractResult):
+class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResult):
     """What tied features are predicted to be at a loss gap, or in the limit, with their certificate.
 
     ``W``, ``A``
@@ -145,17 +145,6 @@ class TiedPrediction(ProvenNorm, PlacesContexts, AbstractResult):
         """Logits ``B Phi``, V x m."""
         require_memory(8 * self.W.shape[0] * self.features.m, "L (V x m)", "Use W and H, which are small.")
         return np.asarray(self.W @ self.H)
-
-    @property
-    def token_cosines(self) -> Float:
-        """Cosines between tokens, V x V; 0 where a token has no direction."""
-        return cosines(self.W.T)
-
-    @property
-    def context_cosines(self) -> Float:
-        """Cosines between contexts, m x m; 0 where a context has no direction."""
-        require_memory(8 * self.features.m**2, "The context cosines (m x m)", "Use columns of H instead.")
-        return cosines(self.H)
 
     @cached_property
     def context_groups(self) -> Int:

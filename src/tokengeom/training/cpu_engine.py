@@ -67,15 +67,16 @@ class CpuEngine(AbstractEngine):
         W, K = (np.array(x, np.float64, order="C") for x in self._factors[:2])
         return Factors(W, np.ascontiguousarray(K.T))
 
-    def state(self) -> Arrays:
+    @property
+    def _named(self) -> Arrays:
         W, K, (Wu, Wv), (Ku, Kv) = self._factors
-        names = {"W": W, "K": K, "W_first": Wu, "W_second": Wv, "K_first": Ku, "K_second": Kv}
-        return {name: array.copy() for name, array in names.items()}
+        return {"W": W, "K": K, "W_first": Wu, "W_second": Wv, "K_first": Ku, "K_second": Kv}
+
+    def state(self) -> Arrays:
+        return {name: array.copy() for name, array in self._named.items()}
 
     def load(self, state: Arrays) -> None:
-        W, K, (Wu, Wv), (Ku, Kv) = self._factors
-        names = {"W": W, "K": K, "W_first": Wu, "W_second": Wv, "K_first": Ku, "K_second": Kv}
-        for name, array in names.items():
+        for name, array in self._named.items():
             array[...] = state[name]
 
     def _array(self, x: Float) -> Any:

@@ -28,9 +28,7 @@ from tokengeom.models.networks.base import checked_device, import_torch, threads
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
-from tokengeom.training.torch_engine import StepGraph
-
-_BUFFERS = ("theta", "first", "second")
+from tokengeom.training.torch_engine import FlatParameters, PlacedLabels, StepGraph
 
 
 class NetworkEngine(AbstractEngine):
@@ -61,35 +59,28 @@ class NetworkEngine(AbstractEngine):
         self._device = checked_device(torch, self.processes.device)
         self._mixed = precision == "bfloat16"
         self._dtype = torch.float32 if self._mixed else getattr(torch, precision)
-        self._model, self._optimizer = model, optimizer
-        self._scale = scale
-        model.decoder.to(device=self._device, dtype=self._dtype).train()
+        self._model, self._scale = model, scale
+        self._kind = {"dtype": self._dtype, "device": self._device}
+        model.decoder.to(**self._kind).train()
         if compiled:
             _require_compiler(self._device.type)
             model.decoder.body.compile()
-        self._place_parameters()
-        self._place_labels(labels)
+        self._place_parameters(optimizer)
+        self._labels = PlacedLabels(labels, scale, **self._kind)
+        portions = model.portions(self.processes.part(labels.m))
+        self._parts = [(which, *self._labels.block(which)) for which in portions]
         self._work = model.work
         self._alone = self.processes.world == 1
         if not self._alone:
-            torch.distributed.broadcast(self._theta, 0)
+            torch.distributed.broadcast(self._parameters.theta, 0)
         self._random = _RandomState(torch, self._device, seed + self.processes.rank)
-        dropout = model.shape.attention_dropout > 0
-        capture = self._device.type == "cuda" and optimizer.capturable and self._alone and not dropout
-        changed = [self._flat(name) for name in _BUFFERS]
-        self._graph = StepGraph(torch, self._device, self._step, changed) if capture else None
+        capture = self._alone and model.shape.attention_dropout == 0
+        self._graph = StepGraph(self._step, self._parameters, capture=capture)
 
     def advance(self, table: Float, windows: list[Int] | None) -> None:
         """Make the steps one by one, or replay them from the recorded graph."""
-        torch = self._torch
-        rows = torch.as_tensor(table, dtype=self._dtype, device=self._device)
-        drawn = None if windows is None else torch.as_tensor(self._own_part(windows[0]), device=self._device)
-        with self._random, threads_for(torch, self._work):
-            if self._graph is not None:
-                self._graph.run(rows, drawn)
-                return
-            for t in range(table.shape[0]):
-                self._step(rows[t], None if drawn is None else drawn[t])
+        with self._random, threads_for(self._torch, self._work):
+            self._graph.run(table, None if windows is None else self._own_part(windows[0]))
 
     def _own_part(self, windows: Int) -> Int:
         """The windows of each step that this process takes, as many as every other process."""
@@ -108,75 +99,45 @@ class NetworkEngine(AbstractEngine):
 
     def state(self) -> Arrays:
         """Parameters, optimizer slots, and the state of the generator that draws dropout."""
-        arrays = {name: self._flat(name).cpu().numpy().copy() for name in _BUFFERS}
+        arrays = {name: flat[0].cpu().numpy().copy() for name, flat in self._parameters.changed.items()}
         return arrays | {"random": self._random.state}
 
     def load(self, state: Arrays) -> None:
         """Copy the state into the engine's own buffers, which parameters and graph refer to."""
-        for name in _BUFFERS:
-            self._flat(name).copy_(self._torch.as_tensor(np.array(state[name])))
+        for name, flat in self._parameters.changed.items():
+            flat[0].copy_(self._torch.as_tensor(np.array(state[name])))
         self._random.state = np.array(state["random"])
 
-    def _flat(self, name: str) -> Any:
-        return {"theta": self._theta, "first": self._first, "second": self._second}[name]
-
-    def _place_parameters(self) -> None:
-        torch = self._torch
-        named = dict(self._model.decoder.named_parameters())
-        size = sum(p.numel() for p in named.values())
-        slots = self._optimizer.slots
-        self._theta, self._gradient = self._zeros(size), self._zeros(size)
-        self._first = self._zeros(size if slots > 0 else 0)
-        self._second = self._zeros(size if slots > 1 else 0)
-        self._spans: list[tuple[int, int, Any]] = []
-        at = 0
-        for parameter in named.values():
-            span = slice(at, at + parameter.numel())
-            with torch.no_grad():
-                self._theta[span].copy_(parameter.reshape(-1))
-            parameter.data = self._theta[span].view_as(parameter)
-            parameter.grad = self._gradient[span].view_as(parameter)
-            rows = parameter.shape[0]
-            self._spans.append((span.start, span.stop, (rows, parameter.numel() // rows)))
-            at = span.stop
-
-    def _zeros(self, size: int) -> Any:
-        return self._torch.zeros(size, dtype=self._dtype, device=self._device)
-
-    def _place_labels(self, labels: SoftLabels) -> None:
-        torch, device = self._torch, self._device
-        self._context = torch.as_tensor(labels.context, device=device)
-        self._token = torch.as_tensor(labels.token, device=device)
-        weight = labels.weight * self._scale
-        target = labels.share * weight[labels.context]
-        self._parts = []
-        for which in self._model.portions(self.processes.part(labels.m)):
-            pairs = slice(int(labels.start[which.start]), int(labels.start[which.stop]))
-            flat = (labels.context[pairs] - which.start) * labels.V + labels.token[pairs]
-            column = torch.as_tensor(weight[which], dtype=self._dtype, device=device).unsqueeze(1)
-            share = torch.as_tensor(target[pairs], dtype=self._dtype, device=device)
-            self._parts.append((which, column, torch.as_tensor(flat, device=device), share))
+    def _place_parameters(self, optimizer: AbstractOptimizer) -> None:
+        """Make the network's parameters, and their gradients, views into the flat buffers."""
+        own = dict(self._model.decoder.named_parameters())
+        shapes = {name: (len(each), each.numel() // len(each)) for name, each in own.items()}
+        flat = self._parameters = FlatParameters(optimizer, 1, shapes, **self._kind)
+        theta, gradient = flat.matrices(flat.theta), flat.matrices(flat.gradient)
+        for name, parameter in own.items():
+            theta[name].copy_(parameter.detach().reshape(theta[name].shape))
+            parameter.data, parameter.grad = (x[name].view_as(parameter) for x in (theta, gradient))
 
     def _step(self, c: Any, drawn: Any) -> None:
         """One step: compute the gradients of all parameters, then apply the rule."""
-        self._gradient.zero_()
+        gradient = self._parameters.gradient
+        gradient.zero_()
         if drawn is None:
             for which, weight, flat, share in self._parts:
-                self._propagate(which, lambda q, w=weight, f=flat, s=share: _minus_target(q.mul_(w), f, s))
+                self._propagate(which, lambda q, w=weight, f=flat, s=share: _minus_target(q.mul_(w[:, None]), f, s))
         else:
-            token = self._token[drawn].unsqueeze(1)
+            token = self._labels.token[drawn].unsqueeze(1)
             share = self._scale / (drawn.shape[0] * self.processes.world)
             self._propagate(
-                self._context[drawn],
+                self._labels.context[drawn],
                 lambda q: q.scatter_add_(1, token, q.new_full(token.shape, -1.0)).mul_(share),
             )
         if not self._alone:
             # One sum of the flat buffer, on this thread. A DistributedDataParallel would keep threads of its group
             # until the interpreter ends, which now and then aborts the process.
-            self._torch.distributed.all_reduce(self._gradient)
-        if not self._optimizer.decoupled:
-            self._gradient.add_(c[0] * self._theta)
-        self._update(c)
+            self._torch.distributed.all_reduce(gradient)
+        with self._torch.no_grad():
+            self._parameters.update(c)
 
     def _propagate(self, which: Any, gradient_of: Any) -> None:
         """Run the chosen contexts and propagate ``gradient_of(softmax(L))`` back to the parameters."""
@@ -187,18 +148,6 @@ class NetworkEngine(AbstractEngine):
         with torch.no_grad():
             gradient = gradient_of(torch.softmax(logits, 1))
         logits.backward(gradient)
-
-    def _update(self, c: Any) -> None:
-        rule = self._optimizer.torch_update
-        with self._torch.no_grad():
-            if not self._optimizer.matrixwise:
-                norm = self._gradient.norm().view(1, 1) if self._optimizer.needs_norm else None
-                theta, gradient = self._theta.unsqueeze(0), self._gradient.unsqueeze(0)
-                rule(theta, gradient, self._first.unsqueeze(0), self._second.unsqueeze(0), c, norm)
-                return
-            for begin, end, shape in self._spans:
-                x, g, first = (flat[begin:end].view(1, *shape) for flat in (self._theta, self._gradient, self._first))
-                rule(x, g, first, None, c, None)
 
 
 def _minus_target(q: Any, flat: Any, share: Any) -> Any:

@@ -1,10 +1,12 @@
 """`TrainingSettings`: the settings of `train`, with their defaults, documentation and checks."""
 
+# ruff: noqa: RUF009  fields are made by `option`, which `_of_model` and `_of_training` are with a panel
 from __future__ import annotations
 
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,6 +29,7 @@ from tokengeom.training.optimizers.base import (
 Reduction = Literal["mean", "sum"]
 Precision = Literal["bfloat16", "float32", "float64"]
 MODEL, TRAINING = "Model", "Training"
+_of_model, _of_training = partial(option, panel=MODEL), partial(option, panel=TRAINING)
 DEFAULT_DIM = 128
 """Embedding dimension of the papers' experiments."""
 
@@ -45,94 +48,72 @@ def model_options(model: str) -> tuple[str, ...]:
 class TrainingSettings:
     """Settings of a run. Where None means a default of the model or the optimizer, that default is filled in."""
 
-    model: str = option(
+    model: str = _of_model(
         "ufm",
         "Model to train: linear (W on given embeddings), ufm (W and H both free), tied (contexts share features), or a "
         "network.",
-        panel=MODEL,
         choices=model_names,
     )
-    dim: int | None = option(
-        None,
-        f"Embedding dimension d. By default {DEFAULT_DIM}, and that of the embeddings for the linear model.",
-        panel=MODEL,
+    dim: int | None = _of_model(
+        None, f"Embedding dimension d. By default {DEFAULT_DIM}, and that of the embeddings for the linear model."
     )
-    layers: int | None = option(None, "Layers of a network. By default those of its architecture.", panel=MODEL)
-    heads: int | None = option(
-        None, "Heads of a network that has them. By default those of its architecture.", panel=MODEL
-    )
-    positions: bool = option(False, "Use rotary positions in a network with attention.", panel=MODEL)
-    tied: bool = option(False, "Use the input embeddings of a network as its W.", panel=MODEL)
-    attention_dropout: float = option(
-        0.0, "Dropout rate of the attention weights, in a network with attention.", panel=MODEL
-    )
-    ties: str | None = option(
+    layers: int | None = _of_model(None, "Layers of a network. By default those of its architecture.")
+    heads: int | None = _of_model(None, "Heads of a network that has them. By default those of its architecture.")
+    positions: bool = _of_model(False, "Use rotary positions in a network with attention.")
+    tied: bool = _of_model(False, "Use the input embeddings of a network as its W.")
+    attention_dropout: float = _of_model(0.0, "Dropout rate of the attention weights, in a network with attention.")
+    ties: str | None = _of_model(
         None,
         "What contexts share in the model tied: a sum of positions, pairs, suffixes and self, weighted as in "
         f"'3*positions+self', or kernel, what an MLP at its start does. By default {TIES}.",
-        panel=MODEL,
     )
-    last_norm: bool = option(False, "Divide states of the model tied by their root mean square.", panel=MODEL)
-    head_start: float = option(1.0, "Start of W in the model tied: entries N(0, head_start^2 / d).", panel=MODEL)
-    feature_start: float = option(
-        1.0, "Start of the features of the model tied: entries N(0, feature_start^2 / d).", panel=MODEL
-    )
-    learn_embeddings: bool = option(False, "Train the embeddings of the linear model too.", panel=MODEL)
-    init: Init = option(
+    last_norm: bool = _of_model(False, "Divide states of the model tied by their root mean square.")
+    head_start: float = _of_model(1.0, "Start of W in the model tied: entries N(0, head_start^2 / d).")
+    feature_start: float = _of_model(1.0, "Start of the features of the model tied: entries N(0, feature_start^2 / d).")
+    learn_embeddings: bool = _of_model(False, "Train the embeddings of the linear model too.")
+    init: Init = _of_model(
         "lecun",
         "Start of the linear model and the ufm: zero, or lecun with entries N(0, 1/d). The ufm cannot start at zero.",
-        panel=MODEL,
         choices=lambda: get_args(Init),
     )
-    compiled: bool = option(
-        False, "Compile a network with torch.compile, which pays off on a GPU beyond some 20,000 steps.", panel=MODEL
+    compiled: bool = _of_model(
+        False, "Compile a network with torch.compile, which pays off on a GPU beyond some 20,000 steps."
     )
-    optimizer: str | AbstractOptimizer | None = option(
-        None,
-        "Optimizer. By default gd for the linear model and adamw for all others.",
-        panel=TRAINING,
-        choices=optimizer_names,
+    optimizer: str | AbstractOptimizer | None = _of_training(
+        None, "Optimizer. By default gd for the linear model and adamw for all others.", choices=optimizer_names
     )
-    steps: int = option(10_000, "Number of steps.", panel=TRAINING)
-    learning_rate: float | None = option(None, "Learning rate. By default that of the optimizer.", panel=TRAINING)
-    weight_decay: float = option(
-        0.0, "Weight decay: decoupled in adamw and spectral, a ridge added to the loss in the others.", panel=TRAINING
+    steps: int = _of_training(10_000, "Number of steps.")
+    learning_rate: float | None = _of_training(None, "Learning rate. By default that of the optimizer.")
+    weight_decay: float = _of_training(
+        0.0, "Weight decay: decoupled in adamw and spectral, a ridge added to the loss in the others."
     )
-    rate_schedule: ScheduleLike | None = option(
+    rate_schedule: ScheduleLike | None = _of_training(
         None,
         "Schedule of the learning rate: constant, cosine, paper (times 0.4 at 5k, 10k, ... 25k steps), or a table such "
         "as '{name=\"steps\", milestones=[100], factor=0.1}'. By default paper for adamw and constant for the others.",
-        panel=TRAINING,
         parse=parse_schedule,
     )
-    decay_schedule: ScheduleLike = option(
-        "constant",
-        "Schedule of the weight decay, given like that of the learning rate.",
-        panel=TRAINING,
-        parse=parse_schedule,
+    decay_schedule: ScheduleLike = _of_training(
+        "constant", "Schedule of the weight decay, given like that of the learning rate.", parse=parse_schedule
     )
-    reduction: Reduction | None = option(
+    reduction: Reduction | None = _of_training(
         None,
         "Loss to minimise: the mean over the windows, or their sum. By default sum for adamw, as in the papers, and "
         "mean for the others.",
-        panel=TRAINING,
         choices=lambda: get_args(Reduction),
     )
-    batch: int | None = option(
-        None, "Sampled windows per step. By default the exact loss on all distinct contexts.", panel=TRAINING
+    batch: int | None = _of_training(
+        None, "Sampled windows per step. By default the exact loss on all distinct contexts."
     )
-    seed: int = option(0, "Seed of the initialisation and of the sampled windows.", panel=TRAINING)
-    precision: Precision | None = option(
+    seed: int = _of_training(0, "Seed of the initialisation and of the sampled windows.")
+    precision: Precision | None = _of_training(
         None,
         "Precision of training; measurements are in float64. By default float32 for networks and float64 for the "
         "others; bfloat16 is for a network on a GPU.",
-        panel=TRAINING,
         choices=lambda: get_args(Precision),
     )
-    device: str = option("cpu", "Device: cpu, cuda, or one of several such as cuda:1.", panel=TRAINING)
-    records_per_decade: int = option(
-        10, "Records of the trajectory per factor of ten in the number of steps.", panel=TRAINING
-    )
+    device: str = _of_training("cpu", "Device: cpu, cuda, or one of several such as cuda:1.")
+    records_per_decade: int = _of_training(10, "Records of the trajectory per factor of ten in the number of steps.")
 
     def __post_init__(self) -> None:
         self._check_choices()

@@ -104,6 +104,14 @@ class Simulation(PlacesContexts, AbstractResult):
         return np.vstack(self.states) / math.sqrt(self.replicates)
 
     @cached_property
+    def _weights(self) -> list[tuple[Float, Float, Float | None]]:
+        """W (V x d), A (d x F) and the gain of the last norm (d) of each replicate."""
+        R = self.replicates
+        gains = [None] * R if self.gain is None else np.split(self.gain, R)
+        heads = np.split(np.asarray(self.heads, np.float64), R, axis=1)
+        return list(zip(heads, np.split(np.asarray(self.A, np.float64), R), gains, strict=True))
+
+    @cached_property
     def states(self) -> list[Float]:
         """Contexts of each replicate, d x m."""
         return self._states(self.features.matrix)
@@ -122,14 +130,11 @@ class Simulation(PlacesContexts, AbstractResult):
 
     def trainings(self) -> list[Factors]:
         """W and H of each replicate."""
-        heads = np.split(np.asarray(self.heads, np.float64), self.replicates, axis=1)
-        return [Factors(W, H) for W, H in zip(heads, self.states, strict=True)]
+        return [Factors(W, H) for (W, _, _), H in zip(self._weights, self.states, strict=True)]
 
     def _states(self, Phi: Any) -> list[Float]:
         """``f(A Phi)`` of each replicate."""
-        gains = [None] * self.replicates if self.gain is None else np.split(self.gain, self.replicates)
-        parts = np.split(np.asarray(self.A, np.float64), self.replicates)
-        return [tied_states(A, gain, Phi) for A, gain in zip(parts, gains, strict=True)]
+        return [tied_states(A, gain, Phi) for _, A, gain in self._weights]
 
     @cached_property
     def context_vectors(self) -> Float:
@@ -138,17 +143,16 @@ class Simulation(PlacesContexts, AbstractResult):
 
     def logits_of(self, Phi: csc_array) -> Float:
         """The logarithm of the mean probabilities of the replicates, V x k, for contexts with the features Phi."""
-        heads = np.split(np.asarray(self.heads, np.float64), self.replicates, axis=1)
-        logits = [W @ H for W, H in zip(heads, self._states(Phi), strict=True)]
+        logits = [W @ tied_states(A, gain, Phi) for W, A, gain in self._weights]
         mean = np.mean([np.exp(L - log_sum_exp(L)[None, :]) for L in logits], axis=0)
         return np.asarray(np.log(np.maximum(mean, np.finfo(np.float64).tiny)))
 
     def parts_of(self, phi: csc_array) -> Float:
         """What each feature of a context adds to its vector: its own, times the norm's factor, over the length."""
-        A = np.asarray(self.A, np.float64)[:, phi.indices] * phi.data
-        parts, gains = list[Float](), None if self.gain is None else np.split(self.gain, self.replicates)
-        for r, own in enumerate(np.split(A, self.replicates)):
-            scaled = own if gains is None else own * gains[r][:, None]
+        parts = list[Float]()
+        for _, A, gain in self._weights:
+            own = A[:, phi.indices] * phi.data
+            scaled = own if gain is None else own * gain[:, None]
             # The root mean square is one number per context, which the length divides out.
             parts.append(scaled / max(float(np.linalg.norm(scaled.sum(axis=1))), 1e-300))
         return np.vstack(parts) / math.sqrt(self.replicates)

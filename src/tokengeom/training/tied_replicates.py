@@ -22,6 +22,7 @@ from tokengeom.models.network import Network
 from tokengeom.models.networks.base import checked_device, import_torch, threads_for
 from tokengeom.models.networks.tied import EPSILON
 from tokengeom.training.objective import SoftLabels, WindowSampler
+from tokengeom.training.torch_engine import FlatParameters, PlacedLabels
 from tokengeom.training.train import build_network, generators
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class TiedReplicates:
         self._torch = torch = import_torch("torch", "Training on a GPU, or many replicates in one batch,")
         first = settings[0]
         self._device = checked_device(torch, first.device)
-        self._dtype = torch.float64 if first.precision == "float64" else torch.float32
+        self._kind = {"dtype": torch.float64 if first.precision == "float64" else torch.float32, "device": self._device}
         self.optimization, self._labels = first.optimization(), SoftLabels.from_statistics(stats)
         self._scale = float(self._labels.windows) if first.reduction == "sum" else 1.0
         self.step, self.places = 0, list(range(len(settings)))
@@ -111,12 +112,13 @@ class TiedReplicates:
         self.places = [self.places[r] for r in kept]
         self._samplers = [self._samplers[r] for r in kept] if self._samplers else []
         which = self._torch.as_tensor(np.asarray(kept), device=self._device)
-        self._put([buffer[which] for buffer in (self._theta, self._gradient, self._first, self._second)])
+        self._parameters.keep(which)
+        self._name_matrices()
         self._place_labels()
 
     # ---- placing -----------------------------------------------------------------------------------------------------
     def _tensor(self, array: Any) -> Any:
-        return self._torch.as_tensor(np.asarray(array), dtype=self._dtype, device=self._device)
+        return self._torch.as_tensor(np.asarray(array), **self._kind)
 
     def _place_features(self, network: Network) -> None:
         """The features of each context, as numbers and as ``Phi^T``, and its transpose."""
@@ -132,25 +134,17 @@ class TiedReplicates:
 
     def _allocate(self, R: int, network: Network) -> None:
         weights = network.kept()
-        self._shapes = {"W": network.W.shape, "A": (weights["A"].shape[1] + 1, network.dim)}
-        self._shapes |= {"gain": (network.dim, 1)} if "gain" in weights else {}
-        size, slots = sum(rows * d for rows, d in self._shapes.values()), self.optimization.optimizer.slots
-        held = (size, size, size if slots > 0 else 0, size if slots > 1 else 0)
-        self._put([self._torch.zeros((R, n), dtype=self._dtype, device=self._device) for n in held])
+        shapes = {"W": network.W.shape, "A": (weights["A"].shape[1] + 1, network.dim)}
+        shapes |= {"gain": (network.dim, 1)} if "gain" in weights else {}
+        self._parameters = FlatParameters(self.optimization.optimizer, R, shapes, **self._kind)
+        self._placed = PlacedLabels(self._labels, self._scale, **self._kind)
+        self._name_matrices()
 
-    def _put(self, buffers: list[Any]) -> None:
-        self._theta, self._gradient, self._first, self._second = buffers
-        self._W, self._A, gain = self._matrices(self._theta)
-        self._gW, self._gA, self._ggain = self._matrices(self._gradient)
-        self._gain = None if gain is None else gain[:, :, 0]
-
-    def _matrices(self, flat: Any) -> list[Any]:
-        """W, A and gain in a flat buffer, each R x rows x columns; None for a gain that there is not."""
-        found, at = list[Any](), 0
-        for rows, columns in self._shapes.values():
-            found.append(flat[:, at : at + rows * columns].unflatten(1, (rows, columns)))
-            at += rows * columns
-        return found if len(found) == len(("W", "A", "gain")) else [*found, None]
+    def _name_matrices(self) -> None:
+        theta, gradient = map(self._parameters.matrices, (self._parameters.theta, self._parameters.gradient))
+        self._W, self._A, self._gW, self._gA = theta["W"], theta["A"], gradient["W"], gradient["A"]
+        gains: list[Any] = [x["gain"][:, :, 0] if "gain" in x else None for x in (theta, gradient)]
+        self._gain, self._ggain = gains
 
     def _place_start(self, r: int, network: Network) -> None:
         weights = network.kept()
@@ -160,19 +154,10 @@ class TiedReplicates:
 
     def _place_labels(self) -> None:
         """Some contexts at a time: their weights, and places and shares of their pairs."""
-        torch, labels = self._torch, self._labels
-        weight, V = labels.weight * self._scale, labels.V
-        target = labels.share * weight[labels.context]
-        size = max(BLOCK["cpu" if self._device.type == "cpu" else "cuda"] // (V * len(self.places)), 1)
-        self._blocks = []
-        for begin in range(0, labels.m, size):
-            which = slice(begin, min(begin + size, labels.m))
-            pairs = slice(int(labels.start[which.start]), int(labels.start[which.stop]))
-            flat = (labels.context[pairs] - begin) * V + labels.token[pairs]
-            place = torch.as_tensor(flat, device=self._device)
-            self._blocks.append((which, self._tensor(weight[which]), place, self._tensor(target[pairs])))
-        self._context = torch.as_tensor(labels.context, device=self._device)
-        self._token = torch.as_tensor(labels.token, device=self._device)
+        logits = self._labels.V * len(self.places)
+        size = max(BLOCK["cpu" if self._device.type == "cpu" else "cuda"] // logits, 1)
+        parts = [slice(begin, min(begin + size, self._labels.m)) for begin in range(0, self._labels.m, size)]
+        self._blocks = [(which, *self._placed.block(which)) for which in parts]
 
     # ---- a step ------------------------------------------------------------------------------------------------------
     def _sums(self) -> Any:
@@ -193,7 +178,7 @@ class TiedReplicates:
         """The gradient by X, from that by ``f(X)``; writes that by the gain."""
         if self._gain is None:
             return gH
-        self._ggain.copy_((gH * Y).sum(1).unsqueeze(2))
+        self._ggain.copy_((gH * Y).sum(1))
         gY = gH * self._gain[:, None]
         return (gY - Y * (gY * Y).mean(2, keepdim=True)).mul_(inverse)
 
@@ -203,17 +188,7 @@ class TiedReplicates:
         else:
             self._sampled_gradient(drawn)
         self._gA[:, -1] = 0.0
-        optimizer = self.optimization.optimizer
-        if not optimizer.decoupled:
-            self._gradient.add_(c[0] * self._theta)
-        if optimizer.matrixwise:
-            flat = (self._theta, self._gradient, self._first)
-            for x, g, first in zip(*map(self._matrices, flat), strict=True):
-                if x is not None:
-                    optimizer.torch_update(x, g, first, None, c, None)
-            return
-        norm = self._gradient.norm(dim=1, keepdim=True) if optimizer.needs_norm else None
-        optimizer.torch_update(self._theta, self._gradient, self._first, self._second, c, norm)
+        self._parameters.update(c)
 
     def _exact_gradient(self) -> None:
         """The gradient of the loss on all contexts."""
@@ -233,14 +208,14 @@ class TiedReplicates:
         """The mean gradient over drawn windows, R x batch."""
         torch, (R, F, d) = self._torch, self._A.shape
         offsets = F * torch.arange(R, device=self._device)
-        numbers = (self._numbers[self._context[drawn]] + offsets[:, None, None]).flatten(0, 1)
+        numbers = (self._numbers[self._placed.context[drawn]] + offsets[:, None, None]).flatten(0, 1)
         weights = None if self._equal else self._spans.expand(numbers.shape)
         X = torch.nn.functional.embedding_bag(
             numbers, self._A.reshape(R * F, d), mode="sum", per_sample_weights=weights
         )
         H, Y, inverse = self._states(X.unflatten(0, (R, -1)))
         G = torch.softmax(H @ self._W.mT, 2)
-        G.scatter_add_(2, self._token[drawn].unsqueeze(2), G.new_full((*drawn.shape, 1), -1.0))
+        G.scatter_add_(2, self._placed.token[drawn].unsqueeze(2), G.new_full((*drawn.shape, 1), -1.0))
         G.mul_(self._scale / drawn.shape[1])
         self._gW.copy_(G.mT @ H)
         gX = self._back(G @ self._W, Y, inverse).flatten(0, 1).unsqueeze(1)

@@ -29,7 +29,6 @@ from tokengeom.results.registry import result_class
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.verification.predictions import ACCEPTED
-from tokengeom.verification.sources import find_statistics
 from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
 
 SOLVED_AGAIN = 2e-3
@@ -146,7 +145,7 @@ def check_texts(claimed: TextComparison, nearby: NearbyResults) -> Checks:
     """Whether intervals fit the numbers, and all is the same when the statistics beside it are compared again."""
     checks: Checks = {INSIDE: all(number.is_inside for number in claimed.agreements.values())}
     hashes = [text.statistics_hash for text in (claimed.first, claimed.second)]
-    given = [find_statistics(nearby, wanted) for wanted in hashes]
+    given = [nearby.find(NextTokenStatistics, hash=wanted) for wanted in hashes]
     missing = [wanted for wanted, stats in zip(hashes, given, strict=True) if stats is None]
     if missing:
         return checks | not_computed("shares, agreements and movements", not_beside("statistics", missing[0]))
@@ -181,7 +180,7 @@ def find_sources(origin: MadeFrom | None, nearby: NearbyResults, needed: str) ->
         return f"its {needed} {'are' if needed == 'statistics' else 'is'} not recorded"
     named = [("statistics", origin.statistics), ("prediction", origin.prediction)]
     named += [("run", seal) for seal in origin.runs] + [("prediction at the loss", seal) for seal in origin.at]
-    stats = find_statistics(nearby, origin.statistics)
+    stats = nearby.find(NextTokenStatistics, hash=origin.statistics)
     found = {seal: stats if name == "statistics" else _saved(nearby, seal) for name, seal in named if seal is not None}
     missing = [(name, seal) for name, seal in named if seal is not None and found[seal] is None]
     for name, seal in missing:

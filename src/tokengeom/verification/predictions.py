@@ -29,7 +29,7 @@ from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction, captured_share, centred_operator, norm_of_rest, proxy_exactness
 from tokengeom.theory.tied import TiedPrediction
 from tokengeom.theory.uniqueness import solution_bounds
-from tokengeom.verification.verify import Checks, same
+from tokengeom.verification.verify import Checks, same, with_statistics
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -51,7 +51,6 @@ ACCEPTED = 0.05
 """Relative gap up to which a saved answer is accepted: 0.1.0 compared with such answers, and new comparisons ask for
 `LARGEST_GAP`."""
 WITHIN = f"within {ACCEPTED:.0%} of the smallest"
-OTHER_SIZE: Checks = {"there is one row per token and one column per context of the statistics": False}
 OBJECTIVE = "regularised objective", "objective", " of the objective"
 SAME_PROBABILITIES = "probabilities and shares are those of the statistics"
 
@@ -146,6 +145,7 @@ def _tied_statistics(prediction: TiedPrediction, stats: NextTokenStatistics) -> 
 def check_at_loss(prediction: LossPrediction, nearby: NearbyResults) -> Checks:
     """Loss, certificate and probabilities of a prediction at a loss."""
     problem, gap = prediction.problem(), prediction.relative_gap
+    sizes = prediction.merging.row_of.size, prediction.merging.column_of.size
     if prediction.factors is None or prediction.weights is None:
         proof = problem.certify(prediction.L_merged, prediction.change_merged)
     else:
@@ -160,16 +160,13 @@ def check_at_loss(prediction: LossPrediction, nearby: NearbyResults) -> Checks:
         **_loss_checks(prediction, problem.loss_gap(prediction.L_merged), proof),
         **proven,
         "the entropy floor is the one claimed": close(prediction.entropy, entropy),
-        **against_statistics(prediction, nearby, lambda stats: _loss_statistics(prediction, stats)),
+        **against_statistics(prediction, nearby, lambda stats: _loss_statistics(prediction, stats), sizes),
         "the solver's status and time: only solving again would show them": None,
     }
 
 
 def _loss_statistics(prediction: LossPrediction, stats: NextTokenStatistics) -> Checks:
-    rows, columns = prediction.merging.row_of, prediction.merging.column_of
-    if (stats.V, stats.m) != (rows.size, columns.size):
-        return OTHER_SIZE
-    P = stats.P
+    rows, columns, P = prediction.merging.row_of, prediction.merging.column_of, stats.P
     # Only where statistics have an entry: all V x m of them may not fit in memory.
     saved = prediction.P_merged[rows[P.indices], np.repeat(columns, np.diff(P.indptr))]
     sizes = (prediction.merging.a @ (prediction.P_merged > 0))[columns]
@@ -179,17 +176,17 @@ def _loss_statistics(prediction: LossPrediction, stats: NextTokenStatistics) -> 
 
 def check_path(path: PredictedPath, nearby: NearbyResults) -> Checks:
     """Loss and certificate of every point, computed again with the statistics."""
+    merging = path.points[0].merging
+    sizes = merging.row_of.size, merging.column_of.size
     return {
         "the loss gaps fall": all(a.loss_gap >= b.loss_gap for a, b in zip(path, path.points[1:], strict=False)),
-        **against_statistics(path, nearby, lambda stats: _path_statistics(path, stats)),
+        **against_statistics(path, nearby, lambda stats: _path_statistics(path, stats), sizes),
         "the time that solving took: only solving again would show it": None,
     }
 
 
 def _path_statistics(path: PredictedPath, stats: NextTokenStatistics) -> Checks:
     saved, sentence = path.points[0].merging, "equal tokens and contexts are those of the statistics"
-    if (stats.V, stats.m) != (saved.row_of.size, saved.column_of.size):
-        return OTHER_SIZE
     merging = Merging.of(stats.P, stats.pi)
     if not all(map(np.array_equal, (merging.row_of, merging.column_of), (saved.row_of, saved.column_of))):
         return {sentence: False}
@@ -203,22 +200,20 @@ def _path_statistics(path: PredictedPath, stats: NextTokenStatistics) -> Checks:
 def check_proxy(prediction: ProxyPrediction, nearby: NearbyResults) -> Checks:
     """Singular triplets of the proxy, alone and against the statistics."""
     U, s, Vt = prediction.U, prediction.singular_values, prediction.Vt
-    identity = np.eye(s.size)
+    identity, sizes = np.eye(s.size), (U.shape[0], Vt.shape[1])
     return {
         "the singular vectors of tokens are orthonormal": _near(U.T @ U, identity),
         "the singular vectors of contexts are orthonormal": _near(Vt @ Vt.T, identity),
         "the columns of the logits are centred": _near((U * s).sum(axis=0), 0.0, float(s.max(initial=0.0))),
         "the singular values are at least 0 and falling": bool((s >= 0).all() and (np.diff(s) <= 0).all()),
         "the captured share is in (0, 1]": 0.0 < prediction.captured <= 1.0,
-        **against_statistics(prediction, nearby, lambda stats: _proxy_statistics(prediction, stats)),
+        **against_statistics(prediction, nearby, lambda stats: _proxy_statistics(prediction, stats), sizes),
     }
 
 
 def _proxy_statistics(prediction: ProxyPrediction, stats: NextTokenStatistics) -> Checks:
     """Whether these are the leading singular triplets of the proxy of statistics."""
     U, s, Vt = prediction.U, prediction.singular_values, prediction.Vt
-    if (stats.V, stats.m) != (U.shape[0], Vt.shape[1]):
-        return {"there is one vector per token and context of the statistics": False}
     operator, size = centred_operator(stats.S), float(s.max(initial=0.0))
     left, right = operator.matmat(Vt.T) - U * s, operator.rmatmat(U) - Vt.T * s
     rest = norm_of_rest(operator, U, s, Vt)
@@ -235,10 +230,11 @@ def _near(computed: Float, wanted: Float | float, scale: float = 1.0) -> bool:
 
 def check_linear(prediction: LinearPrediction, nearby: NearbyResults) -> Checks:
     """Conditions, limit and certificates of the linear model."""
+    sizes = prediction.data.V, prediction.data.m
     return {
         **_linear_conditions(prediction),
         **_linear_limit(prediction),
-        **against_statistics(prediction, nearby, lambda stats: _linear_statistics(prediction, stats)),
+        **against_statistics(prediction, nearby, lambda stats: _linear_statistics(prediction, stats), sizes),
         "that the embeddings are the ones given: they are kept nowhere else": None,
     }
 
@@ -249,16 +245,21 @@ def _linear_conditions(prediction: LinearPrediction) -> Checks:
     system, problem = CompatibilitySystem(data.S, data.P, data.H), MarginProblem(data.S, data.H)
     checks: Checks = {}
     if compatible:
-        residual = system.certify(compatible.proof, None).primal_residual
-        checks["a decoder solves the equations of compatibility"] = residual <= PROOF
+        solved = system.certify(compatible.proof, None)
+        checks["a decoder solves the equations of compatibility"] = solved.primal_residual <= PROOF
+        # The bound is that of a dual that is not kept. It equals the value, as W_star lies in the data subspace.
+        solved = replace(solved, dual_residual=compatible.certificate.dual_residual, bound=solved.value)
     else:
-        proof = system.refute(compatible.proof)
-        checks["the refutation of compatibility is valid"] = PROOF * abs(proof.value) >= proof.primal_residual
+        solved = system.refute(compatible.proof)
+        checks["the refutation of compatibility is valid"] = solved.primal_residual <= PROOF * abs(solved.value)
     if separable:
-        missing = problem.certify(separable.proof, None).primal_residual
-        checks["a decoder separates the supports"] = missing <= PROOF
+        separated = problem.certify(separable.proof, prediction.multipliers)
+        checks["a decoder separates the supports"] = separated.primal_residual <= PROOF
     else:
-        checks["the refutation of separability is valid"] = problem.refute(separable.proof).value <= PROOF
+        separated = problem.refute(separable.proof)
+        checks["the refutation of separability is valid"] = separated.value <= PROOF
+    checks["the certificate of compatibility is the one claimed"] = close(compatible.certificate, solved)
+    checks["the certificate of separability is the one claimed"] = close(separable.certificate, separated)
     margin = prediction.effective_margin if separable else 0.0
     checks["the margin is the one claimed"] = close(prediction.margin, margin)
     for name, claimed, describe in (
@@ -273,20 +274,13 @@ def _linear_conditions(prediction: LinearPrediction) -> Checks:
 def _linear_limit(prediction: LinearPrediction) -> Checks:
     """Whether finite part and direction are what they must be, and certificates those of the saved answers."""
     data, S, W_star, W_mm = prediction.data, prediction.effective_support, prediction.W_star, prediction.W_mm
-    compatible, separable = prediction.compatible, prediction.separable
-    system, problem = CompatibilitySystem(data.S, data.P, data.H), MarginProblem(data.S, data.H)
     direction = MarginProblem(S, data.H).certify(W_mm, prediction.multipliers)
     support = EffectiveSupportProblem(data.S, data.H).certify(W_mm, prediction.blocking)
     loss = ReducedLoss(S, data.P, data.pi, data.H)
     finite = loss.certify(W_star, loss.distribution(W_star))
-    solved = system.certify(compatible.proof, None) if compatible else system.refute(compatible.proof)
-    if compatible:
-        # The bound is that of a dual that is not kept. It equals the value, as W_star lies in the data subspace.
-        solved = replace(solved, dual_residual=compatible.certificate.dual_residual, bound=solved.value)
-    separated = direction if separable else problem.refute(separable.proof)
     limit, gap = _largest_gap(prediction.certificate), direction.relative_gap if W_mm.any() else 0.0
     outside, size = (float(np.linalg.norm(W)) for W in (W_star - prediction.finite_part(W_star), W_star))
-    reduced = compatible.certificate if prediction.reaches_entropy else finite
+    reduced = prediction.compatible.certificate if prediction.reaches_entropy else finite
     return {
         "the effective supports contain the supports": bool((S >= data.S).all()),
         "the direction separates every effective support from the other tokens": bool(S.all())
@@ -299,16 +293,12 @@ def _linear_limit(prediction: LinearPrediction) -> Checks:
         "the entropy is the one claimed": close(prediction.entropy, data.entropy),
         "the certificate of the direction is the one claimed": close(prediction.certificate, direction),
         "the certificate of the effective supports is the one claimed": close(prediction.support_certificate, support),
-        "the certificate of compatibility is the one claimed": close(compatible.certificate, solved),
-        "the certificate of separability is the one claimed": close(separable.certificate, separated),
         "the certificate of the finite part is the one claimed": close(prediction.finite_certificate, reduced),
     }
 
 
 def _linear_statistics(prediction: LinearPrediction, stats: NextTokenStatistics) -> Checks:
     data = prediction.data
-    if (stats.V, stats.m) != (data.V, data.m):
-        return OTHER_SIZE
     saved = [None if names is None else list(names) for names in (data.token_names, data.context_names)]
     return {
         SAME_PROBABILITIES: same_entries(data.P, dense(stats.P)) and same_entries(data.pi, stats.pi),
@@ -334,18 +324,16 @@ def _largest_gap(claimed: Certificate) -> float:
 
 
 def against_statistics(
-    prediction: Prediction, nearby: NearbyResults, compare: Callable[[NextTokenStatistics], Checks]
+    prediction: Prediction,
+    nearby: NearbyResults,
+    compare: Callable[[NextTokenStatistics], Checks],
+    sizes: tuple[int, int] | None = None,
 ) -> Checks:
     """The checks of a prediction against its statistics, where these are at hand or lie beside it."""
-    stats, wanted = prediction.stats, prediction.statistics_hash
-    if wanted is None:
+    if prediction.statistics_hash is None:
         return {"that the probabilities are those of statistics: the prediction was made from arrays": None}
-    stats = stats or nearby.find(NextTokenStatistics, hash=wanted)
-    if stats is None:
-        return {
-            "that the prediction is for its statistics: they are not beside it; name their folder with --with": None
-        }
-    return {"the statistics have the hash that the prediction names": stats.hash == wanted, **compare(stats)}
+    what = "that the prediction is for its statistics"
+    return with_statistics(prediction.statistics_hash, nearby, what, compare, sizes, prediction.stats)
 
 
 def same_entries(claimed: Float, expected: Float) -> bool:

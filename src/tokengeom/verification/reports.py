@@ -34,30 +34,22 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
-from tokengeom.verification.sources import find_statistics
-from tokengeom.verification.verify import Checks, check_result, not_beside, not_computed, same
+from tokengeom.verification.verify import Checks, check_result, same, with_statistics
 
-KINDS_OF_STAGES = {
-    CHOICE: ("choice",),
-    STATISTICS: ("statistics",),
-    PREDICTION: ("features", "proxy"),
-    PATH: ("path",),
-    "run-": ("run",),
-    READ: ("model",),
-    "at-loss-": ("at-loss",),
-    "comparison-": ("comparison",),
-    "rivals-": ("rivals",),
-    CUT: ("statistics",),
-    COUNTED: ("statistics",),
-    UNTIED: ("at-loss",),
-    UNSEEN: ("tied",),
-    tied_stages.COUNTED: ("statistics",),
-    tied_stages.MODEL: ("model",),
-    tied_stages.UNTIED: ("at-loss",),
-    tied_stages.COMPARISON: ("comparison",),
-    tied_stages.TIED: ("tied",),
+STAGES_OF_KINDS = {
+    "choice": (CHOICE,),
+    "statistics": (STATISTICS, CUT, COUNTED, tied_stages.COUNTED),
+    "features": (PREDICTION,),
+    "proxy": (PREDICTION,),
+    "path": (PATH,),
+    "run": ("run-",),
+    "model": (READ, tied_stages.MODEL),
+    "at-loss": ("at-loss-", UNTIED, tied_stages.UNTIED),
+    "comparison": ("comparison-", tied_stages.COMPARISON),
+    "rivals": ("rivals-",),
+    "tied": (UNSEEN, tied_stages.TIED),
 }
-"""Beginning of the names of stages -> kinds of what such a stage makes."""
+"""Kind of a result -> the stages that make such a result; a name that ends in a hyphen is the beginning of several."""
 OTHER_STATISTICS = {UNSEEN: COUNTED, UNTIED: COUNTED} | dict.fromkeys(
     (tied_stages.TIED, tied_stages.UNTIED, tied_stages.COMPARISON), tied_stages.COUNTED
 )
@@ -166,8 +158,8 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
 
 
 def _has_kind(stage: str, result: AbstractResult) -> bool:
-    kinds = next((kinds for begin, kinds in KINDS_OF_STAGES.items() if stage.startswith(begin)), ())
-    return result.kind.removeprefix("tokengeom-") in kinds
+    names = STAGES_OF_KINDS.get(result.kind.removeprefix("tokengeom-"), ())
+    return any(stage == name or (name.endswith("-") and stage.startswith(name)) for name in names)
 
 
 def _check_settings(result: AbstractResult, inputs: Mapping[str, Any]) -> Checks:
@@ -294,17 +286,17 @@ def _check_candidates(choice: Choice, stats: NextTokenStatistics | None) -> Chec
 
 def check_model(model: ReadModel, nearby: NearbyResults) -> Checks:
     """Whether loss and entropy are those of the statistics beside the model."""
-    checks: Checks = {
+
+    def compare(stats: NextTokenStatistics) -> Checks:
+        checks: Checks = {"the entropy floor is that of the statistics": same(model.entropy, stats.entropy)}
+        again = model.loss_again(SoftLabels.from_statistics(stats))
+        if again is None:
+            return checks | {"the loss was not computed again: rows of the head that are not saved count in it": None}
+        return checks | {"the loss gap is that of W and H": same(model.loss_gap, again, LOSS_RECOMPUTED)}
+
+    sizes, seal = (model.W.shape[0], model.H.shape[1]), model.states.statistics_hash
+    return {
         "W, H and the choice of the BOS token: only reading the model again would show them": None,
         "name, step, architecture, parameters and device: they are those of the model, which is not saved": None,
+        **with_statistics(seal, nearby, "loss and entropy, computed again", compare, sizes),
     }
-    stats = find_statistics(nearby, model.states.statistics_hash)
-    if stats is None:
-        return checks | not_computed("loss and entropy", not_beside("statistics", model.states.statistics_hash))
-    if (model.W.shape[0], model.H.shape[1]) != (stats.V, stats.m):
-        return checks | {"the model has the tokens and contexts of its statistics": False}
-    checks["the entropy floor is that of the statistics"] = same(model.entropy, stats.entropy)
-    again = model.loss_again(SoftLabels.from_statistics(stats))
-    if again is None:
-        return checks | {"the loss was not computed again: rows of the head that are not saved count in it": None}
-    return checks | {"the loss gap is that of W and H": same(model.loss_gap, again, LOSS_RECOMPUTED)}

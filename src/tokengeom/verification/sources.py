@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,7 @@ from tokengeom.training.run import Run, Snapshot, fits_state, load_runs
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulation import Simulation
 from tokengeom.training.train import build_network
-from tokengeom.verification.verify import AS_RECORDED, Checks, not_beside, not_computed, same
-
-
-def find_statistics(nearby: NearbyResults, wanted: str | None) -> NextTokenStatistics | None:
-    """The saved statistics of this hash, which their counts must have too; None where there are none."""
-    stats = nearby.find(NextTokenStatistics, hash=wanted)
-    return stats if stats is not None and stats.hash == wanted else None
+from tokengeom.verification.verify import AS_RECORDED, Checks, same, with_statistics
 
 
 def check_statistics(stats: NextTokenStatistics, nearby: NearbyResults) -> Checks:
@@ -231,7 +226,7 @@ def check_snapshot(snapshot: Snapshot, name: str, nearby: NearbyResults) -> Chec
     if any(run.diverged for run in runs):
         return checks
     said = "W and H are those of the state that training continues from"
-    stats = find_statistics(nearby, runs[0].statistics_hash)
+    stats = nearby.find(NextTokenStatistics, hash=runs[0].statistics_hash)
     if runs[0].settings.get("model") not in FACTORED and stats is None:
         return {**checks, f"whether {said}: a network needs its statistics for it": None}
     try:
@@ -298,7 +293,11 @@ def check_run(run: Run, nearby: NearbyResults) -> Checks:
         checks["loss gap and norms are those of the last record"] = _is_record(run, -1, Factors(run.W, run.H))
     if (start := _recorded_start(run)) is not None:
         checks["the norms before the first step are those of the first record"] = _is_record(run, 0, start)
-    return checks | _check_loss(run, nearby, last) | NOT_CHECKED
+    what, sizes = "loss, margin and entropy, computed again", (run.W.shape[0], run.H.shape[1])
+    if run.statistics_hash is None:
+        return checks | {f"{what}: the labels of the training are not saved": None} | NOT_CHECKED
+    of_loss = with_statistics(run.statistics_hash, nearby, what, lambda stats: _check_loss(run, stats, last), sizes)
+    return checks | of_loss | NOT_CHECKED
 
 
 def _status_fits(run: Run) -> bool:
@@ -329,15 +328,8 @@ def _is_record(run: Run, place: int, factors: Factors) -> bool:
     return same(recorded, {name: measured[name] for name in recorded}, SAME)
 
 
-def _check_loss(run: Run, nearby: NearbyResults, last: int) -> Checks:
+def _check_loss(run: Run, stats: NextTokenStatistics, last: int) -> Checks:
     """Whether losses, entropy and margins are those of the statistics beside the run."""
-    if run.statistics_hash is None:
-        return not_computed("loss, margin and entropy", "the labels of the training are not saved")
-    stats = find_statistics(nearby, run.statistics_hash)
-    if stats is None:
-        return not_computed("loss, margin and entropy", not_beside("statistics", run.statistics_hash))
-    if (run.W.shape[0], run.H.shape[1]) != (stats.V, stats.m):
-        return {"the run has the tokens and contexts of its statistics": False}
     checks: Checks = {"the entropy floor is that of the statistics": same(run.entropy, stats.entropy, SAME)}
     if run.diverged:
         return checks
@@ -359,23 +351,23 @@ def same_loss(claimed: float, again: float) -> bool:
 
 def check_simulation(simulation: Simulation, nearby: NearbyResults) -> Checks:
     """Loss gaps and likeness of the replicates, from their weights and the statistics beside them."""
-    trained = (
-        "that replicates were trained in the way of the settings, their steps, and seconds: only training shows it"
-    )
     assert simulation.statistics_hash is not None, "simulate always knows it"
-    stats = find_statistics(nearby, simulation.statistics_hash)
-    if stats is None:
-        missing = not_beside("statistics", simulation.statistics_hash)
-        return {**not_computed("loss gaps, and how alike replicates are,", missing), trained: None}
+    what, sizes = "loss gaps, and how alike replicates are", (simulation.heads.shape[0], len(simulation.contexts))
+    compare = partial(_check_replicates, simulation)
+    return {
+        **with_statistics(simulation.statistics_hash, nearby, what, compare, sizes),
+        "that replicates were trained as the settings say, their steps, and seconds: only training shows it": None,
+    }
+
+
+def _check_replicates(simulation: Simulation, stats: NextTokenStatistics) -> Checks:
     own: ArrayLike = () if stats.contexts is None else stats.contexts
-    checks: Checks = {"the contexts are those of the statistics": np.array_equal(simulation.contexts, own)}
-    if not all(checks.values()) or simulation.heads.shape[0] != stats.V:
-        return {**checks, "there is one row per token of the statistics": simulation.heads.shape[0] == stats.V}
+    if not np.array_equal(simulation.contexts, own):
+        return {"the contexts are those of the statistics": False}
     again = simulation.measured(stats)
     claimed = {name: to_plain(getattr(simulation, name)) for name in ("reliability", "standard_error")}
     return {
-        **checks,
+        "the contexts are those of the statistics": True,
         "the loss gaps are those of the weights": all(map(same_loss, simulation.loss_gaps, again["loss_gaps"])),
         "replicates are as alike as claimed": same(claimed, to_plain({name: again[name] for name in claimed})),
-        trained: None,
     }

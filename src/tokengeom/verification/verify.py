@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tokengeom.core.settings import takes
 from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, check_hashes, saved_folder, under
 from tokengeom.results.manifests import MANIFEST, read_kind, read_seal
 from tokengeom.results.registry import EXPORTED, registered, result_class
+from tokengeom.statistics.next_token import NextTokenStatistics
 
 Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
@@ -192,6 +193,29 @@ def not_beside(name: str, seal: str) -> str:
     """That the result with this hash is missing, as the end of a sentence."""
     is_not, whose = ("are not", "their") if name == "statistics" else ("is not", "its")
     return f"the {name} with the hash {seal[:8]} {is_not} beside it (give {whose} folder: --with FOLDER)"
+
+
+def with_statistics(
+    seal: str,
+    nearby: NearbyResults,
+    what: str,
+    compare: Callable[[NextTokenStatistics], Checks],
+    sizes: tuple[int, int] | None = None,
+    at_hand: NextTokenStatistics | None = None,
+) -> Checks:
+    """The checks of a result with its statistics; where these do not lie beside it, ``what`` was not checked.
+
+    ``sizes``
+        V and m of the result, which those of the statistics must be.
+    ``at_hand``
+        The statistics, where they are known.
+    """
+    stats = at_hand or nearby.find(NextTokenStatistics, hash=seal)
+    if stats is None:
+        return {f"{what}: {not_beside('statistics', seal)}": None}
+    if sizes not in (None, (stats.V, stats.m)):
+        return {"it has the tokens and contexts of its statistics": False}
+    return {"the statistics have the hash that it names": stats.hash == seal, **compare(stats)}
 
 
 def same(claimed: object, again: object, tolerance: float = RECOMPUTED) -> bool:

@@ -105,13 +105,13 @@ def import_torch(extra: str = "networks", what: str = "A network") -> Any:
     return torch
 
 
-def import_transformers() -> Any:
-    """Hugging Face transformers, or an error that names the extra to install."""
-    import_torch()
+def import_transformers(what: str = "A transformer, Mamba or xLSTM") -> Any:
+    """Hugging Face transformers, or an error that names the extra to install, and what needs it."""
+    import_torch(what=what)
     try:
         import transformers
     except ModuleNotFoundError:
-        missing_extra("transformers", "networks", "A transformer, Mamba or xLSTM")
+        missing_extra("transformers", "networks", what)
     return transformers
 
 
