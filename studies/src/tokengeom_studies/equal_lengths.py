@@ -292,16 +292,26 @@ def _table(of: Mapping[str, Agreements], rows: Sequence[Row]) -> Table:
 
 
 def _figure(of: Mapping[str, Agreements]) -> Figure:
-    """Corrected agreement by training and norm, one panel per text and item."""
+    """How far each norm is behind the best of the four, mean over texts, one panel per item."""
+    trainings = list(dict.fromkeys(name for agreements in of.values() for name in _trainings(agreements)))
+    breaks = list(range(len(SPHERES), len(trainings), len(SPHERES)))
+
+    def behind(training: str, item: str) -> list[float]:
+        values = np.array([[a.value(norm, training, item) for norm in NORMS.values()] for a in of.values()])
+        known = values[np.isfinite(values).all(axis=1)]
+        best = known.max(axis=1, keepdims=True)
+        return [float(x) for x in (known - best).mean(axis=0)] if known.size else [float("nan")] * len(NORMS)
+
     panels = [
         HeatmapPanel(
-            f"{text}: {item}",
-            np.array([[a.value(norm, name, item) for norm in NORMS.values()] for name in _trainings(a)]),
-            "norm", "optimizer, on a sphere", list(NORMS.values()), _trainings(a), [], [4, 8, 12],
-            None, 1.0, "corrected agreement",
+            item.capitalize(), np.array([behind(training, item) for training in trainings]), "norm",
+            "optimizer, on a sphere", list(NORMS.values()), trainings, [], breaks,
+            None, 0.0, "agreement less the best",
         )
-        for text, a in of.items()
         for item in ITEMS
     ]  # fmt: skip
-    caption = "Corrected agreement of unconstrained features with the logits of smallest norm at the same loss."
+    caption = (
+        "Corrected agreement of unconstrained features with the logits of smallest norm at the same loss, less that of "
+        "the norm that agrees best; mean over texts."
+    )
     return Figure("lengths", "Optimizers, equal lengths and norms", caption, panels, columns=2)

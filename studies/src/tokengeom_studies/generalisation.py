@@ -264,8 +264,10 @@ def _figure(cells: Sequence[_Cell]) -> Figure:
     """Held-out loss against each predictor, one point per training."""
     panels = []
     for name in PREDICTORS:
-        groups = [(f"{cell.text}, {cell.target:g}", np.array([*_points(cell, name)]).reshape(-1, 2)) for cell in cells]
-        points = [Points(label, xy[:, 0], xy[:, 1]) for label, xy in groups]
+        points = []
+        for kind in dict.fromkeys(cell.text.rsplit("_", 1)[0] for cell in cells):
+            given = [xy for cell in cells if cell.text.rsplit("_", 1)[0] == kind for xy in _points(cell, name)]
+            points.append(Points(kind, *np.array(given).reshape(-1, 2).T))
         panels.append(ScatterPanel(name.capitalize(), name, "held-out loss less its mean, nats", points))
     caption = "Loss on held-out contexts, less its mean over trainings, for trainings with the same training loss."
     return Figure("predictors", "What predicts the held-out loss", caption, panels, columns=3)

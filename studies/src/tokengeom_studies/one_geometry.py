@@ -234,7 +234,8 @@ def _figure(of: Mapping[str, Agreements]) -> Figure:
     names = [name for name in VARIANTS if all(name in agreements.names for agreements in of.values())]
 
     def mean(a: str, b: str, item: str) -> float:
-        return float(np.mean([agreements.value(a, b, item) for agreements in of.values()]))
+        known = [x for x in (agreements.value(a, b, item) for agreements in of.values()) if np.isfinite(x)]
+        return float(np.mean(known)) if known else float("nan")
 
     panels = [
         HeatmapPanel(
@@ -243,5 +244,5 @@ def _figure(of: Mapping[str, Agreements]) -> Figure:
         )
         for item in ITEMS
     ]  # fmt: skip
-    caption = "Corrected agreement of each two variants at the same loss, mean over texts; 1 is one geometry."
+    caption = "Corrected agreement of two variants at the same loss, mean over texts; 1 is one geometry."
     return Figure("variants", "One geometry, and what changes it", caption, panels, columns=2)
