@@ -64,6 +64,16 @@ def test_measuring_continues_where_it_ended(tmp_path: Path) -> None:
     assert len(chosen(read_rows([path]), kind="setting")) == 2
 
 
+def test_the_command_is_kept_without_the_folders_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    monkeypatch.setattr("sys.argv", ["tokengeom", "study", "squares", "--rows", str(path), "--set", "text=a/b"])
+    Squares().measure_into(Squares().recipe(), path, None, SilentProgress())
+    (setting,) = chosen(read_rows([path]), kind="setting")
+    assert setting["command"] == ["tokengeom", "study", "squares", "--rows", "rows.jsonl", "--set", "text=a/b"]
+
+
 def test_no_row_is_measured_when_the_time_is_over(tmp_path: Path) -> None:
     rows = Squares().measure_into(Squares().recipe(), tmp_path / "a.jsonl", 0.0, SilentProgress())
     assert not rows.in_time

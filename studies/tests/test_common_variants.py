@@ -121,4 +121,4 @@ def test_features_that_only_held_out_contexts_have_are_zero() -> None:
 
 def test_a_text_that_is_not_there_is_refused() -> None:
     with pytest.raises((InputError, OSError)):
-        text_named("nowhere", {})
+        text_named("nowhere", {"device": "cpu"})

@@ -122,7 +122,7 @@ def test_no_engine_downloads_anything(address: str, tmp_path: Path, capsys: pyte
 
 def test_nothing_is_saved_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="must be local; got the address 's3:/bucket'"):
+    with pytest.raises(InputError, match="must be local; got the address 's3://bucket'"):
         count([[0, 1]], context=1).save("s3://bucket/stats")
     assert not list(tmp_path.iterdir())
 

@@ -34,7 +34,7 @@ def test_a_saved_prediction_is_checked_alone_and_against_its_statistics(
     folder = predictions[norm].save(tmp_path / "p")
     alone = tg.verify(folder)
     assert alone.ok, alone.failed
-    assert any("name their folder with --with" in sentence for sentence in alone.not_checked)
+    assert any("give their folder: --with FOLDER" in sentence for sentence in alone.not_checked)
     STATS.save(tmp_path / "stats")
     found = tg.verify(folder)
     assert found.ok, found.failed

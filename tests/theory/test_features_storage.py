@@ -57,7 +57,7 @@ def test_a_saved_prediction_is_verified_without_solving(
     assert len(found.checked) == 16
     better = replace(prediction.certificate, bound=prediction.certificate.value)
     assert not check_result(replace(prediction, certificate=better))["the proven gap is within 1.0e-09"]
-    assert any("name their folder with --with" in sentence for sentence in found.not_checked)
+    assert any("give their folder: --with FOLDER" in sentence for sentence in found.not_checked)
 
 
 def moved(a: Float) -> Float:

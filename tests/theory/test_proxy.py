@@ -62,7 +62,7 @@ def test_a_saved_proxy_loads_like_every_result_and_is_verified(tmp_path: Path) -
     found = tg.verify(tmp_path / "p")
     assert found.ok, found.failed
     assert len(found.checked) == 6
-    assert "name their folder with --with" in found.not_checked[0]
+    assert "give their folder: --with FOLDER" in found.not_checked[0]
     STATS.save(tmp_path / "stats")
     found = tg.verify(tmp_path / "p")
     assert (found.ok, len(found.checked), found.not_checked) == (True, 10, (AS_RECORDED,))

@@ -234,6 +234,7 @@ def _rows_in(folder: Path) -> int:
 
 
 ANSWER_SECONDS = 30.0
+LAST_PORT = 65_535
 WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 
 _DRIVER_HOST = "spark.driver.host"
@@ -348,13 +349,16 @@ def _own_address(address: str) -> str | None:
     reasons = []
     for place in address.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > LAST_PORT:
+            reasons.append(f"'{place}' is not of the form host:port, with a port of at most {LAST_PORT}")
+            continue
         try:
             with socket.create_connection((host, int(port)), ANSWER_SECONDS) as connection:
                 own = str(connection.getsockname()[0])
                 # Spark wants IPv6 addresses in a form of its own, so there it chooses one itself.
                 return None if ":" in own else own
-        except (OSError, ValueError, OverflowError) as error:
-            reasons.append(getattr(error, "strerror", None) or str(error))
+        except OSError as error:
+            reasons.append(error.strerror or str(error))
     raise ResourceError(
         f"No Spark master answers at '{address}': {reasons[0]}. Check host and port, and that the master is running, "
         "or count on this machine with --engine duckdb; nothing was saved."

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -166,7 +166,7 @@ class AbstractMeasuredStudy(AbstractStudy):
         before = chosen(rows.rows, kind=SETTING)
         # Rows belong to the setting above them, so another machine, version or commit is another setting.
         if not before or any(before[-1].get(name) != value for name, value in here.items()):
-            rows.add(kind=SETTING, study=self.name, command=["tokengeom", *sys.argv[1:]], **here)
+            rows.add(kind=SETTING, study=self.name, command=["tokengeom", *map(_without_folder, sys.argv[1:])], **here)
         self.measure(recipe, rows, progress)
         return rows
 
@@ -200,6 +200,11 @@ class AbstractMeasuredStudy(AbstractStudy):
                 for name, hypothesis in self.hypotheses.items()
             ]
         )
+
+
+def _without_folder(argument: str) -> str:
+    """An argument of a command as rows keep it: of an absolute path, which only one machine has, the name."""
+    return PurePath(argument).name if PurePath(argument).is_absolute() else argument
 
 
 def chosen_measurements(rows: Iterable[Row]) -> list[Row]:
