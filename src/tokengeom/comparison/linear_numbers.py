@@ -56,23 +56,19 @@ class DecoderNumbers(AbstractNumbers):
 
     @property
     def size(self) -> int:
-        """Number of tokens to draw from."""
         return int(self.run.W.shape[0])
 
     @property
     def better(self) -> Mapping[Name, Better]:
-        """Higher for cosines and margins, lower for the error."""
         names = ("cosine", "cosine_without_finite", *(f"margin_{norm}" for norm in NORMS))
         return {**{("", name): "higher" for name in names}, ("", "finite_error"): "lower"}
 
     def values(self) -> Mapping[Name, float]:
-        """The numbers themselves."""
         smallest = np.min(margins(self.run.W @ self.run.H, self.prediction.effective_support))
         margin = {name: float(values[0]) for name, values in self._margins(np.array([smallest])).items()}
         return {**super().values(), **margin}
 
     def resampled(self, draws: Float) -> dict[Name, Float]:
-        """Cosines and error in each resample of tokens; the jackknife is not valid for a margin, which is a minimum."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
 
         def products(X: Float, Y: Float) -> Float:

@@ -144,17 +144,14 @@ class LogitNumbers(AbstractNumbers):
 
     @property
     def size(self) -> int:
-        """Number of contexts."""
         return int(self.run.H.shape[1])
 
     @property
     def better(self) -> Mapping[Name, Better]:
-        """Higher for cosines, lower for the distance."""
         cosines: dict[Name, Better] = {(key, "logit_cosine"): "higher" for key in self.targets}
         return cosines | ({("", "finite_distance"): "lower"} if self.finite else {})
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
-        """Each number on each selection of contexts."""
         numbers: dict[Name, Float] = {}
         if self._errors is not None:
             numbers["", "finite_distance"] = np.sqrt(draws @ self._errors)
@@ -165,7 +162,6 @@ class LogitNumbers(AbstractNumbers):
         return numbers
 
     def permuted(self, orders: Int) -> Mapping[Name, Float]:
-        """Each number when the run's contexts are permuted."""
         numbers: dict[Name, Float] = {}
         if self.finite is not None:
             few = orders if self.finite.is_small else orders[:SLOW_PERMUTATIONS]

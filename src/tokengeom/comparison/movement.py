@@ -105,7 +105,6 @@ class HalfNumbers(SimilarityNumbers):
 
     @property
     def better(self) -> Mapping[Name, Better]:
-        """Higher: 1 is best."""
         return {self.name: "higher"}
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:

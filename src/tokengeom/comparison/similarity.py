@@ -224,29 +224,23 @@ class CollapseNumbers(AbstractNumbers):
 
     @property
     def size(self) -> int:
-        """Number of contexts that have a direction and a group."""
         return int(self._data[1].size)
 
     @property
     def units(self) -> Int:
-        """Support group of each context."""
         return self._data[1]
 
     @property
     def better(self) -> Mapping[Name, Better]:
-        """Lower: 0 is best."""
         return {("", "collapse"): "lower"}
 
     def values(self) -> Mapping[Name, float]:
-        """The score itself."""
         return {("", "collapse"): subspace_collapse(self.run.H, self.labels)}
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
-        """The score of each selection of contexts."""
         X, group = self._data
         return {("", "collapse"): np.array([subspace_collapse(X[:, w > 0], group[w > 0]) for w in draws])}
 
     def permuted(self, orders: Int) -> Mapping[Name, Float]:
-        """The score when contexts are assigned to groups at random, group sizes kept."""
         X, group = self._data
         return {("", "collapse"): np.array([subspace_collapse(X, group[order]) for order in orders])}

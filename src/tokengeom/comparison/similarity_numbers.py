@@ -174,12 +174,10 @@ class SimilarityNumbers(AbstractNumbers):
 
     @property
     def size(self) -> int:
-        """Number of items."""
         return int(self.runs[0].cosines.shape[0])
 
     @property
     def better(self) -> Mapping[Name, Better]:
-        """Higher for all of them: 1 is best."""
         return {(key, self.number(kind)): "higher" for key in self.targets for kind in KINDS}
 
     def number(self, kind: str) -> str:
@@ -191,7 +189,6 @@ class SimilarityNumbers(AbstractNumbers):
         return self.targets[key].without_direction
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
-        """Each number on each selection of items."""
         similarities = self._similarities(self.runs[0], self.targets, draws)
         return {**similarities, **self.correlations(draws).numbers(self.number("agreement"))}
 
@@ -219,7 +216,6 @@ class SimilarityNumbers(AbstractNumbers):
         )
 
     def without_training(self) -> Mapping[Name, Float]:
-        """What is known about the numbers without each run in turn."""
         return self.correlations(np.ones((1, self.size))).without_each_run(self.number("agreement"))
 
     def _similarities(self, run: Geometry, targets: Mapping[str, Geometry], draws: Float) -> dict[Name, Float]:
@@ -241,7 +237,6 @@ class SimilarityNumbers(AbstractNumbers):
         return {name: float(values[0]) for name, values in numbers.items()}
 
     def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[Name, Float]:
-        """Each number of Gaussian embeddings of the run's shape."""
         drawn = [self.of_other_run(rng.standard_normal((self.dim, self.size)), self.floors) for _ in range(count)]
         return {name: np.array([values[name] for values in drawn]) for name in drawn[0]} if drawn else {}
 

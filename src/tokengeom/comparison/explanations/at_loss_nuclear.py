@@ -32,7 +32,6 @@ class AbstractAtLoss(AbstractRival):
         return [cls(known)] if cls.norm in known.at or solves else []
 
     def fit(self, stats: NextTokenStatistics) -> FactorFit:
-        """The prediction that was made before, or a new one."""
         known = self.inputs
         prediction = known.at.get(self.norm)
         if prediction is None:

@@ -238,7 +238,6 @@ class AbstractMatrixRival(AbstractRival):
         """Logits of any contexts, given these statistics."""
 
     def fit(self, stats: NextTokenStatistics) -> AbstractFit:
-        """Factors of the rule's logits."""
         contexts, rule, small = ContextStatistics.of(stats), self.rule(stats), stats.V * stats.m <= MOST_ENTRIES
         if self.power == 1.0 and small:
             return MatrixFit(contexts, rule)
@@ -271,7 +270,6 @@ class AbstractGridRival(AbstractMatrixRival):
 
     @property
     def chosen(self) -> str:
-        """Its value and power."""
         return f"{self.symbol}={getattr(self, self.parameter):g}, power {self.power:g}"
 
     def beyond(self, tried: Sequence[AbstractRival]) -> Sequence[AbstractRival]:
@@ -294,7 +292,6 @@ class AbstractLogitRival(AbstractMatrixRival):
         """Logit of each stored pair of ``contexts.P``, in its order; ``background`` is p(z), V."""
 
     def rule(self, stats: NextTokenStatistics) -> Rule:
-        """The values, with the background of these statistics."""
         background = np.asarray(stats.P @ stats.pi)
         return lambda contexts: _with_values(contexts.P, self.values(contexts, background))
 
@@ -345,12 +342,10 @@ class MatrixFit(AbstractFit):
     rule: Rule
 
     def tokens(self, tokens: Int) -> Float:
-        """Rows of M, as columns."""
         # Centring needs all rows, so the dense matrix is made here; its size is limited by `MOST_ENTRIES`.
         return np.asarray(centre_columns(self.rule(self.fitted_to).toarray())[tokens].T)
 
     def contexts(self, columns: Int) -> Float:
-        """Columns of M."""
         M = centre_columns(self.rule(self.fitted_to.select(columns)).toarray())
         M[:, np.ptp(M, axis=0) <= ROUNDING * np.abs(M).max(initial=0.0)] = 0.0
         return M
@@ -365,11 +360,9 @@ class FactorFit(AbstractFit):
     seeds: int = 1
 
     def tokens(self, tokens: Int) -> Float:
-        """Rows of W with their mean removed, as columns."""
         return np.asarray(self.factors.tokens[:, tokens])
 
     def contexts(self, columns: Int) -> Float:
-        """Columns of H."""
         return np.asarray(self.factors.H[:, columns])
 
 

@@ -36,7 +36,6 @@ class DegreeOnly(AbstractRival):
     uses = "numbers of contexts and next tokens"
 
     def fit(self, stats: NextTokenStatistics) -> DegreeFit:
-        """The degrees in these statistics."""
         a = np.bincount(stats.table.indices, minlength=stats.V)
         return DegreeFit(a.astype(np.float64), stats.support_sizes.astype(np.float64))
 

@@ -16,5 +16,4 @@ class FinitePart(AbstractLogitRival):
     uses = "probabilities"
 
     def values(self, contexts: ContextStatistics, background: Float) -> Float:
-        """Centred log-probabilities."""
         return FiniteLogits.of(contexts.P).value

@@ -67,7 +67,6 @@ class KneserNey(AbstractGridRival):
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
-        """Left out without the tokens of contexts, too."""
         return super().candidates(known) if known.has_tokens else []
 
     @staticmethod
@@ -77,7 +76,6 @@ class KneserNey(AbstractGridRival):
         return float(f"{min(max(odds / (1.0 + odds), 0.001), 0.999):.3g}")
 
     def rule(self, stats: NextTokenStatistics) -> Rule:
-        """Log-probabilities from a context's own counts and the suffixes in these statistics."""
         return Backoff.of(ContextStatistics.of(stats), self.discount).logits
 
 

@@ -36,5 +36,4 @@ class LogCounts(AbstractGridRival, AbstractLogitRival):
             raise ProblemError(f"Smoothing needs a finite alpha > 0; got alpha={self.alpha}. 1 is usual.")
 
     def values(self, contexts: ContextStatistics, background: Float) -> Float:
-        """``log(1 + n_jz / alpha)``."""
         return np.asarray(np.log1p(contexts.counts / self.alpha))

@@ -39,7 +39,6 @@ class MaximumMargin(AbstractRival):
         return [] if known.proxy_only else [cls(known.prediction)]
 
     def fit(self, stats: NextTokenStatistics) -> FactorFit:
-        """The solution for these statistics."""
         prediction = self.prediction
         if prediction is None:
             prediction = predict(stats, spread_solves=0, tolerance=TOLERANCE)

@@ -18,5 +18,4 @@ class OneHotLabels(AbstractLogitRival):
     uses = "most frequent next tokens"
 
     def values(self, contexts: ContextStatistics, background: Float) -> Float:
-        """The label of each context."""
         return most_frequent(contexts.P)

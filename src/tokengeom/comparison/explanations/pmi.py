@@ -36,6 +36,5 @@ class ShiftedPMI(AbstractGridRival, AbstractLogitRival):
             raise ProblemError(f"The shift log k of PMI needs a finite k > 0; got k={self.k}. 1 means no shift.")
 
     def values(self, contexts: ContextStatistics, background: Float) -> Float:
-        """Positive part of shifted PMI on observed pairs."""
         P = contexts.P
         return np.asarray(np.maximum(np.log(P.data / background[P.indices]) - np.log(self.k), 0.0))

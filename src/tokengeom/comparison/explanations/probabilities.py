@@ -17,5 +17,4 @@ class CentredProbabilities(AbstractLogitRival):
     uses = "probabilities"
 
     def values(self, contexts: ContextStatistics, background: Float) -> Float:
-        """The probabilities themselves."""
         return np.asarray(contexts.P.data)

@@ -17,5 +17,4 @@ class Proxy(AbstractLogitRival):
     uses = "supports"
 
     def values(self, contexts: ContextStatistics, background: Float) -> Float:
-        """1 on support."""
         return np.ones(contexts.P.nnz)

@@ -25,7 +25,6 @@ class SimplexFrame(AbstractRival):
     uses = "most frequent next tokens"
 
     def fit(self, stats: NextTokenStatistics) -> FrameFit:
-        """The frame, which is the same for all statistics."""
         return FrameFit(ContextStatistics.of(stats))
 
 
@@ -36,14 +35,12 @@ class FrameFit(AbstractFit):
     fitted_to: ContextStatistics
 
     def tokens(self, tokens: Int) -> Float:
-        """Vertices ``e_z - 1/V``."""
         V = self.fitted_to.P.shape[0]
         vertices = np.full((V, tokens.size), -1.0 / V)
         vertices[tokens, np.arange(tokens.size)] += 1.0
         return vertices
 
     def contexts(self, columns: Int) -> Float:
-        """Mean of the vertices of the most frequent next tokens."""
         P = self.fitted_to.P[:, columns].copy()
         P.data = most_frequent(P)
         return np.asarray(P.toarray() - 1.0 / P.shape[0])

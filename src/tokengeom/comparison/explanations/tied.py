@@ -35,7 +35,6 @@ class TiedFeatures(TrainedFeatures):
         return super().candidates(known) if reads else []
 
     def fit(self, stats: NextTokenStatistics) -> FactorFit:
-        """The replicates of the simulation."""
         made = self.simulation(stats)
         return FactorFit(Factors(made.W, made.H), made.shortfall, SEEDS)
 
