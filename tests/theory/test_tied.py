@@ -11,6 +11,7 @@ import pytest
 from scipy.sparse import csc_array
 
 import tokengeom as tg
+from tokengeom.ask.item_search import Item
 from tokengeom.ask.place import Placed
 from tokengeom.core.errors import InputError, ProblemError, ResourceError, StatisticsError
 from tokengeom.core.numerics import Float
@@ -18,7 +19,7 @@ from tokengeom.problems.backend import Backend
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.solvers.proximal_gradient import ProximalGradient
-from tokengeom.theory.tied import TiedPulls
+from tokengeom.theory.pulls import Pulls
 from tokengeom.theory.tied_path import TiedPath
 
 TEXT = [
@@ -135,9 +136,11 @@ def test_the_answer_does_not_depend_on_the_order_of_contexts_and_tokens(stats: t
 
 def test_optimality_makes_contexts_and_tokens_sums_of_each_other(tied: tg.TiedPrediction) -> None:
     pulls = tied._pulls()
-    assert isinstance(pulls, TiedPulls)
-    G, Phi = pulls.G, tied.features.matrix.toarray()
+    assert isinstance(pulls, Pulls)
+    G, Phi = pulls.on_tokens, tied.features.matrix.toarray()
     assert np.linalg.norm(tied.H - tied.W.T @ G @ Phi.T @ Phi) < 0.05 * np.linalg.norm(tied.H)
+    contexts = np.column_stack([pulls.on(Item("contexts", j, "")) for j in range(tied.features.m)])
+    assert np.allclose(contexts, G @ Phi.T @ Phi)
     assert np.linalg.norm(tied.W - G @ tied.H.T) < 0.05 * np.linalg.norm(tied.W)
     report = tied.explain("the cat")
     for pulled in report.pulled:

@@ -46,7 +46,7 @@ from tokengeom.core.numerics import Float, Int, Matrix, dense
 from tokengeom.problems.backend import UNIT, Array, Backend, Blocks
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.columns import Computed, Layout, SparseColumns, mapped
-from tokengeom.problems.supports import as_support, first_of_equal
+from tokengeom.problems.supports import as_support, merge_equal
 
 ENTROPY_ROUNDING = 256.0
 """Units of rounding per term of the entropy: logarithms within 4, products, and what their sums add to them."""
@@ -376,19 +376,7 @@ class Merging:
     @staticmethod
     def of(P: csc_array, pi: Float | None = None) -> Merging:
         """Merge equal rows and equal columns of sparse probabilities; given shares, columns of equal shares only."""
-        P = P.sorted_indices()
-        ends = P.indptr
-        shares = np.zeros(P.shape[1]) if pi is None else pi
-        columns = [
-            (P.indices[i:j].tobytes(), P.data[i:j].tobytes(), float(share))
-            for i, j, share in zip(ends[:-1], ends[1:], shares, strict=True)
-        ]
-        first, column_of = first_of_equal(columns)
-        # Rows are compared on distinct columns: equal columns have equal entries in every row.
-        rows = P[:, first].tocsr().sorted_indices()
-        starts, ends = rows.indptr[:-1], rows.indptr[1:]
-        keys = [(rows.indices[i:j].tobytes(), rows.data[i:j].tobytes()) for i, j in zip(starts, ends, strict=True)]
-        return Merging(first_of_equal(keys)[1], column_of)
+        return Merging(*merge_equal(P, pi))
 
     @staticmethod
     def of_tokens(P: csc_array) -> Merging:

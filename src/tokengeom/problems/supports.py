@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Bool, Float, Int, Matrix
@@ -167,59 +168,62 @@ class SupportReduction:
 def as_support(S: Matrix) -> Bool:
     """A checked V x m support pattern (dense or scipy sparse) with at least one token in every context."""
     pattern = np.asarray(S.toarray() if hasattr(S, "toarray") else S)
-    _require_matrix(pattern.shape)
-    _require_finite(pattern)
+    _require_pattern(pattern.shape, pattern)
     support: Bool = np.asarray(pattern != 0)
-    _require_no_empty(np.asarray(support.any(axis=0)))
+    _require_pattern(pattern.shape, has_token=support.any(axis=0))
     return support
 
 
 def reduce_support(S: Matrix, *, merge: bool = True, memory_limit: int | None = None) -> SupportReduction:
     """Merge equal columns and equal rows of a pattern; ``merge=False`` only drops columns of full support.
 
-    The columns of a scipy sparse pattern are grouped without making it dense. Only its distinct columns (V x g) become
-    dense, and are refused where they would not fit in ``memory_limit`` bytes (by default what is free).
+    Columns and rows are grouped without making a scipy sparse pattern dense. Only the merged pattern (V' x g) becomes
+    dense, and is refused where its distinct columns (V x g) would not fit in ``memory_limit`` bytes (by default what is
+    free).
     """
-    if hasattr(S, "tocsc"):
-        first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)
-    else:
-        pattern = as_support(S)
-        packed = map(bytes, np.packbits(pattern, axis=0).T)
-        first, group = first_of_equal(packed) if merge else (np.arange(pattern.shape[1]), None)
-        distinct = pattern if first.size == pattern.shape[1] else pattern[:, first]
-    column_of = np.arange(first.size) if group is None else group
-    kept = ~distinct.all(axis=0)
-    renumber = np.where(kept, np.cumsum(kept) - 1, -1)
-    # A copy of a large pattern takes seconds, so none is made where nothing is dropped.
-    reduced, column_of = distinct if kept.all() else distinct[:, kept], renumber[column_of]
-    if not merge or not kept.any():
-        return SupportReduction(reduced, np.arange(reduced.shape[0], dtype=np.int64), column_of)
-    rows, row_of = first_of_equal(map(bytes, np.packbits(reduced, axis=1)))
-    merged = reduced if rows.size == reduced.shape[0] else reduced[rows]
-    return SupportReduction(np.ascontiguousarray(merged), row_of, column_of)
-
-
-def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[Int, Int | None, Bool]:
-    """First of each set of equal columns, each column's set, and the distinct columns as a dense pattern."""
-    V, m = S.shape
-    _require_matrix(S.shape)
-    _require_finite(S.data)
-    S = S.copy()
-    S.eliminate_zeros()
-    S.sort_indices()
-    _require_no_empty(np.asarray(np.diff(S.indptr) > 0))
-    if merge:
-        columns = np.split(S.indices, S.indptr[1:-1])
-        first, group = first_of_equal(column.tobytes() for column in columns)
-    else:
-        first, group = np.arange(m), np.arange(m)
+    given = S if hasattr(S, "tocsc") else as_support(S)
+    _require_pattern(given.shape)
+    table: csc_array = csc_array(given, copy=True)
+    table.eliminate_zeros()
+    sizes = np.diff(table.indptr)
+    _require_pattern(table.shape, table.data, sizes > 0)
+    V, m = table.shape
+    pattern = csc_array((np.ones(table.nnz, np.bool_), table.indices, table.indptr), shape=(V, m))
+    row_of, column_of = merge_equal(pattern) if merge else (np.arange(V), np.arange(m))
+    kept = np.flatnonzero(sizes < V)
+    _, first, group = np.unique(column_of[kept], return_index=True, return_inverse=True)
+    column_of = np.full(m, -1, dtype=np.int64)
+    column_of[kept] = group.reshape(-1)
     require_memory(
-        V * len(first),
-        f"The pattern of distinct supports ({V} x {len(first)})",
+        V * first.size,
+        f"The pattern of distinct supports ({V} x {first.size})",
         "Use predict_proxy(stats), which never makes a dense matrix.",
-        limit,
+        memory_limit,
     )
-    return first, group, np.asarray(S[:, first].toarray() != 0)
+    if not kept.size:
+        row_of = np.arange(V)
+    rows = np.unique(row_of, return_index=True)[1]
+    reduced = pattern[:, kept[first]].tocsr()[rows].toarray()
+    return SupportReduction(reduced, row_of.astype(np.int64), column_of)
+
+
+def merge_equal(P: csc_array, shares: Float | None = None) -> tuple[Int, Int]:
+    """Row of each row, and column of each column, of a sparse matrix with equal ones merged, in order of appearance.
+
+    Given ``shares``, columns of equal shares only.
+    """
+    P = P.sorted_indices()
+    ends, of = P.indptr, np.zeros(P.shape[1]) if shares is None else shares
+    columns = [
+        (P.indices[i:j].tobytes(), P.data[i:j].tobytes(), float(share))
+        for i, j, share in zip(ends[:-1], ends[1:], of, strict=True)
+    ]
+    first, column_of = first_of_equal(columns)
+    # Rows are compared on distinct columns: equal columns have equal entries in every row.
+    rows = P[:, first].tocsr().sorted_indices()
+    starts, ends = rows.indptr[:-1], rows.indptr[1:]
+    keys = [(rows.indices[i:j].tobytes(), rows.data[i:j].tobytes()) for i, j in zip(starts, ends, strict=True)]
+    return first_of_equal(keys)[1], column_of
 
 
 def first_of_equal(keys: Iterable[Hashable]) -> tuple[Int, Int]:
@@ -234,27 +238,24 @@ def first_of_equal(keys: Iterable[Hashable]) -> tuple[Int, Int]:
     return np.array(first, dtype=np.int64), np.array(group, dtype=np.int64)
 
 
-def _require_matrix(shape: tuple[int, ...]) -> None:
+def _require_pattern(
+    shape: tuple[int, ...], entries: NDArray[Any] | None = None, has_token: Bool | None = None
+) -> None:
+    """Refuse a pattern that is no matrix or not finite, or where a context has no token."""
     if len(shape) != 2 or 0 in shape:
         raise ProblemError(
             f"A support pattern must be a V x m matrix with V, m >= 1; got S of shape {shape}. "
             "Likely statistics without windows. Count a longer text, or use a shorter context."
         )
-
-
-def _require_no_empty(has_token: Bool) -> None:
-    empty = np.flatnonzero(~has_token)
-    if empty.size:
+    if entries is not None and entries.dtype.kind == "f" and not np.isfinite(entries).all():
+        raise ProblemError(
+            "A support pattern must be 0 or 1 everywhere; S holds NaN or infinity. "
+            "Likely a division by an empty row of counts. Pass the pattern of the counts themselves."
+        )
+    if has_token is not None and not has_token.all():
+        empty = np.flatnonzero(~has_token)
         raise ProblemError(
             f"Every context must have at least one next token; {empty.size} of {has_token.size} columns of "
             f"S are empty, the first is column {empty[0]}. Likely a support policy whose threshold removed "
             "all of them. Lower the threshold or drop these contexts."
-        )
-
-
-def _require_finite(entries: NDArray[Any]) -> None:
-    if entries.dtype.kind == "f" and not np.isfinite(entries).all():
-        raise ProblemError(
-            "A support pattern must be 0 or 1 everywhere; S holds NaN or infinity. "
-            "Likely a division by an empty row of counts. Pass the pattern of the counts themselves."
         )

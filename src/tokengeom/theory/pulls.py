@@ -10,6 +10,7 @@ prediction          ``X_zj``                                          ``Y_zj``
 in the limit        ``G_zj``, the dual of NTP-SVM*                    the same
 at a loss, nuclear  ``G_zj = (p_zj - R_zj) pi_j / lambda``            the same
 at a loss, gamma_2  ``G_zj / (s c_j^2)``                              ``s G_zj / r_z^2``
+with ties, nuclear  ``(G Phi^T Phi)_zj``                              ``G_zj``
 ==================  ================================================  ==============================================
 
 ``G``      V x m: <= 0 off support, of either sign on it; columns sum to 0, spectral norm at most 1
@@ -48,7 +49,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int, log_sum_exp
 from tokengeom.problems.nuclear_svm import NuclearSVM
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from tokengeom.ask.named_vectors import Items
     from tokengeom.theory.at_loss import LossPrediction
     from tokengeom.theory.features import FeaturePrediction
+    from tokengeom.theory.tied import TiedPrediction
 
 NOT_FIXED = 0.05
 """Relative length of the residual of a vector from which on its conditions are said not to fix it."""
@@ -165,6 +167,27 @@ def pulls_at_loss(prediction: LossPrediction) -> Pulls:
         max(prediction.norm_value - prediction.lower_bound, 0.0),
         *weights,
         weighted=prediction.weights is not None,
+    )
+
+
+def pulls_with_ties(prediction: TiedPrediction) -> Pulls:
+    """What pulls items at a loss in the nuclear norm, where contexts that share features share vectors."""
+    (V, m), Phi = prediction.P.shape, prediction.features.matrix
+    tokens, contexts = np.arange(V), np.arange(m)
+    error = prediction.P.toarray() - np.exp(prediction.L - log_sum_exp(prediction.L))
+    G = error * (prediction.pi / prediction.lam)
+    return Pulls(
+        tokens,
+        contexts,
+        (G @ Phi.T) @ Phi,
+        G,
+        np.ones(m),
+        {"tokens": tokens, "contexts": contexts},
+        prediction.W,
+        prediction.H,
+        max(prediction.norm_value - prediction.lower_bound, 0.0),
+        np.ones(V),
+        np.ones(m),
     )
 
 

@@ -21,7 +21,7 @@ contexts that have it; and ``h_j = sum_z (G Phi^T Phi)_zj w_z`` is the same sum 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -45,15 +45,12 @@ from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.supports import group_supports
 from tokengeom.theory.at_loss import NORMS, PredictedCosines, ProvenNorm
+from tokengeom.theory.pulls import Pulls, pulls_with_ties
 from tokengeom.theory.storage import read_tied, write_tied
 from tokengeom.theory.tied_path import weighted_proof
 
 if TYPE_CHECKING:
     from tokengeom.ask.item_search import Item
-    from tokengeom.ask.named_vectors import Items
-
-NOT_FIXED = 0.05
-"""Relative length of what the optimality conditions leave of a vector, from which on it is said."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,10 +199,10 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
         where = "in the limit" if self.in_limit else f"at a loss gap of {self.loss_gap:.3g} nats"
         return f"predicted {where} with contexts tied by {self.features.ties}"
 
-    def _pulls(self) -> TiedPulls | str:
+    def _pulls(self) -> Pulls | str:
         if self.in_limit or self.weights is not None:
             return "With ties, what pulls an item is shown for predictions at a loss in the nuclear norm."
-        return TiedPulls(self)
+        return pulls_with_ties(self)
 
     def _features(self, item: Item, near: Sequence[int], stats: NextTokenStatistics) -> tuple[SharedFeatures, ...]:
         if item.items == "tokens":
@@ -232,42 +229,3 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> TiedPrediction:
         return read_tied(cls, folder, manifest)
-
-
-@dataclass(frozen=True, eq=False)
-class TiedPulls:
-    """What pulls contexts and tokens of tied features: ``h_j = sum_z (G M)_zj w_z`` with ``M = Phi^T Phi``."""
-
-    prediction: TiedPrediction
-
-    @cached_property
-    def G(self) -> Float:
-        """``(P - softmax(L)) diag(pi) / lam``, V x m."""
-        known, L = self.prediction, self.prediction.L
-        q = np.exp(L - L.max(axis=0))
-        q /= q.sum(axis=0)
-        return np.asarray((known.P.toarray() - q) * (known.pi / known.lam))
-
-    @property
-    def groups(self) -> Mapping[Items, Int]:
-        """Every token, and every context, by itself."""
-        V, m = self.G.shape
-        return {"tokens": np.arange(V), "contexts": np.arange(m)}
-
-    def on(self, item: Item) -> Float:
-        """Column j of ``G M`` (V) for a context, row z of G (m) for a token."""
-        if item.items == "tokens":
-            return np.asarray(self.G[item.index])
-        Phi = self.prediction.features.matrix
-        return np.asarray(self.G @ (Phi.T @ Phi[:, [item.index]]).toarray().reshape(-1))
-
-    def note(self, item: Item) -> str:
-        """Where the proof leaves much of the vector open: how much; empty otherwise."""
-        known = self.prediction
-        contexts = item.items == "contexts"
-        vector, others = (known.H[:, item.index], known.W) if contexts else (known.W[item.index], known.H.T)
-        left = float(np.linalg.norm(vector - others.T @ self.on(item)))
-        share = left / max(float(np.linalg.norm(vector)), 1e-300)
-        return f"The prediction is proven only so far that {share:.0%} of the vector is left open." * (
-            share > NOT_FIXED
-        )
