@@ -25,7 +25,7 @@ from tokengeom.ask.item_search import Item, find_item, names_of
 from tokengeom.ask.named_vectors import Items, NamedVectors, frequency_of
 from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, SimilarPairs, members, overlaps, same_support
 from tokengeom.core.errors import InputError
-from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.factors import Factors, FactorsInside, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp
 
 if TYPE_CHECKING:
@@ -152,24 +152,14 @@ class AnswersQuestions:
         return _model_logits(self, j)
 
 
-class PlainFactors(AnswersQuestions):
-    """Factors of any object, or of a pair (W, H), with the questions that can be asked.
+class PlainFactors(AnswersQuestions, FactorsInside):
+    """Factors of any object, or of a pair (W, H), with the questions that can be asked; ``source`` is what they are."""
 
-    ``source``
-        What this geometry is, after a comma.
-    """
-
-    W: Float
-    H: Float
+    _source = ""
 
     def __init__(self, given: Observed, source: str = "as measured") -> None:
-        factors = Factors.of(given)
-        self.W, self.H, self.bias, self.source = factors.W, factors.H, factors.bias, source
+        self.factors, self._source = Factors.of(given), source
         self.statistics_hash = getattr(given, "statistics_hash", None)
-
-    @property
-    def _source(self) -> str:
-        return self.source
 
 
 def _model_logits(given: HasFactors, j: int) -> dict[str, Float]:
@@ -263,10 +253,7 @@ def _support(stats: NextTokenStatistics, item: Item) -> Support:
 
 def _column(stats: NextTokenStatistics, j: int) -> Float:
     """Probabilities of all tokens after context j, V."""
-    part = slice(stats.P.indptr[j], stats.P.indptr[j + 1])
-    column = np.zeros(stats.V)
-    column[stats.P.indices[part]] = stats.P.data[part]
-    return column
+    return np.asarray(stats.P[:, [j]].toarray()[:, 0])
 
 
 def _group(embedded: EmbeddedItems, item: Item, same: Bool) -> Group:

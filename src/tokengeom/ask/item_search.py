@@ -176,14 +176,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _equal(names: Sequence[str], text: str) -> list[int]:
     """Indices of all names that are equal to a text."""
-    indices: list[int] = []
-    start = 0
-    while True:
-        try:
-            start = names.index(text, start) + 1
-        except ValueError:
-            return indices
-        indices.append(start - 1)
+    return [index for index, name in enumerate(names) if name == text]
 
 
 def _chosen(stats: NextTokenStatistics, text: str, kinds: Sequence[Items], indices: list[int], *, same: bool) -> Item:

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Float, blas_threads_for, cosines
+from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.core.settings import is_boolean
@@ -31,7 +31,7 @@ from tokengeom.problems.supports import SupportReduction
 from tokengeom.solvers.gamma2_admm import HELD, LARGEST_REMEMBERED, Gamma2ADMM, largest_lam
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
-from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
+from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, PredictedCosines
 from tokengeom.theory.solving_time import GAMMA2_AT_LOSS, NUCLEAR_AT_LOSS, work_at_loss
 
 GAP_ACCURACY = 0.01
@@ -288,7 +288,7 @@ def _slope(points: list[tuple[float, float]], last: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Gamma2Limit:
+class Gamma2Limit(PredictedCosines):
     """Logits of smallest gamma_2 norm that separate every support by a margin of 1, with their certificate.
 
     Contexts with equal supports have equal columns here; there may be other solutions in which they have not.
@@ -333,16 +333,6 @@ class Gamma2Limit:
         V, m = self.reduction.V, self.reduction.m
         require_memory(8 * V * m, f"L ({V} x {m})", "Use W and H, which are small.")
         return self.W @ self.H
-
-    @property
-    def token_cosines(self) -> Float:
-        """Cosines between tokens, V x V; 0 where a token has no direction."""
-        return cosines(self.W.T)
-
-    @property
-    def context_cosines(self) -> Float:
-        """Cosines between contexts, m x m; 0 where a context has no direction."""
-        return cosines(self.H)
 
 
 def solve_gamma2_limit(

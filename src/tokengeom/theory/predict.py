@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from tokengeom.keywords import PredictKeywords
     from tokengeom.theory.linear import LinearPrediction
 
+    class Keywords(PredictKeywords, total=False):
+        """Settings, and where to show the work."""
+
+        progress: AbstractProgress | None
+
+
+Given = NextTokenStatistics | str | Path
 TOLERANCE = 1e-6
 """Proven relative gap of learned features, unless another is set."""
 SPREAD_ENTRIES = 100_000
@@ -78,52 +85,25 @@ class PredictSettings:
 
 @overload
 def predict(
-    stats: NextTokenStatistics | str | Path,
-    *,
-    embeddings: Matrix,
-    loss_gap: None = None,
-    ties: None = None,
-    progress: AbstractProgress | None = None,
-    **settings: Unpack[PredictKeywords],
+    stats: Given, *, embeddings: Matrix, loss_gap: None = None, ties: None = None, **settings: Unpack[Keywords]
 ) -> LinearPrediction: ...
-
-
 @overload
 def predict(
-    stats: NextTokenStatistics | str | Path,
-    *,
-    embeddings: None = None,
-    loss_gap: None = None,
-    ties: None = None,
-    progress: AbstractProgress | None = None,
-    **settings: Unpack[PredictKeywords],
+    stats: Given, *, embeddings: None = None, loss_gap: None = None, ties: None = None, **settings: Unpack[Keywords]
 ) -> FeaturePrediction: ...
-
-
 @overload
 def predict(
-    stats: NextTokenStatistics | str | Path,
-    *,
-    embeddings: None = None,
-    loss_gap: float,
-    ties: None = None,
-    progress: AbstractProgress | None = None,
-    **settings: Unpack[PredictKeywords],
+    stats: Given, *, embeddings: None = None, loss_gap: float, ties: None = None, **settings: Unpack[Keywords]
 ) -> LossPrediction: ...
-
-
 @overload
 def predict(
-    stats: NextTokenStatistics | str | Path,
+    stats: Given,
     *,
     embeddings: None = None,
     loss_gap: float | None = None,
     ties: str | ContextFeatures,
-    progress: AbstractProgress | None = None,
-    **settings: Unpack[PredictKeywords],
+    **settings: Unpack[Keywords],
 ) -> TiedPrediction: ...
-
-
 @takes(PredictSettings)
 def predict(
     stats: NextTokenStatistics | str | Path,
@@ -161,39 +141,35 @@ def predict(
     """
     chosen = make(PredictSettings, settings, "predict")
     given = statistics_of(stats, "predict")
+    shown = progress or SilentProgress()
     with blas_threads_for(given.V, given.m):
-        if ties is not None:
-            if embeddings is not None:
-                raise InputError("ties are for learned features and embeddings for the linear model: leave one out.")
-            return _predict_tied(given, ties, loss_gap, chosen, progress or SilentProgress())
-        return _predicted(given, embeddings, loss_gap, chosen, progress or SilentProgress())
-
-
-def _predicted(
-    stats: NextTokenStatistics,
-    embeddings: Matrix | None,
-    loss_gap: float | None,
-    settings: PredictSettings,
-    progress: AbstractProgress,
-) -> FeaturePrediction | LinearPrediction | LossPrediction:
-    if loss_gap is not None:
         if embeddings is not None:
-            raise InputError("loss_gap is for learned features and embeddings for the linear model: leave one out.")
-        return _predict_at_loss(stats, loss_gap, settings, progress)
-    if embeddings is None:
-        if settings.norm != "nuclear":
-            raise InputError(
-                f"norm={settings.norm!r} is for predictions at a loss: give loss_gap too. In the limit of no loss, "
-                "predict(stats).gamma2_limit() has the smallest gamma_2 norm."
-            )
-        return _predict_features(stats, settings, progress)
+            for what, other in (("ties are", ties), ("loss_gap is", loss_gap)):
+                if other is not None:
+                    raise InputError(f"{what} for learned features and embeddings for the linear model: leave one out.")
+            return _predict_linear(given, embeddings, chosen, shown)
+        if ties is not None:
+            return _predict_tied(given, ties, loss_gap, chosen, shown)
+        if loss_gap is not None:
+            return _predict_at_loss(given, loss_gap, chosen, shown)
+        return _predict_features(given, chosen, shown)
+
+
+def _predict_linear(
+    stats: NextTokenStatistics, embeddings: Matrix, settings: PredictSettings, progress: AbstractProgress
+) -> LinearPrediction:
     from tokengeom.theory.linear import predict_linear
 
-    _require_defaults(settings)
+    for name, field in options_of(PredictSettings).items():
+        if name != "tolerance" and getattr(settings, name) != default_of(field):
+            raise InputError(
+                f"{name} is a setting of learned features; got {name}={getattr(settings, name)!r} together with "
+                "embeddings, for the linear model. Leave it out."
+            )
     with progress.stage("Predicting", None):
-        if settings.tolerance is None:
-            return predict_linear(stats, embeddings)
-        return predict_linear(stats, embeddings, settings.tolerance)
+        return predict_linear(
+            stats, embeddings, **({} if settings.tolerance is None else {"tolerance": settings.tolerance})
+        )
 
 
 @takes(PredictSettings)
@@ -303,16 +279,6 @@ def _loss_path(stats: NextTokenStatistics, settings: PredictSettings) -> LossPat
     )
 
 
-def _require_defaults(settings: PredictSettings) -> None:
-    """Refuse settings that the linear model does not use."""
-    for name, field in options_of(PredictSettings).items():
-        if name != "tolerance" and getattr(settings, name) != default_of(field):
-            raise InputError(
-                f"{name} is a setting of learned features; got {name}={getattr(settings, name)!r} together with "
-                "embeddings, for the linear model. Leave it out."
-            )
-
-
 def _limit_work(stats: NextTokenStatistics, settings: PredictSettings) -> tuple[NuclearSVM, NuclearADMM, int]:
     """The problem, which must fit in memory, its solver, and the number of solves from random starts."""
     tolerance = TOLERANCE if settings.tolerance is None else settings.tolerance
@@ -330,6 +296,11 @@ def _limit_work(stats: NextTokenStatistics, settings: PredictSettings) -> tuple[
 def _predict_features(
     stats: NextTokenStatistics, settings: PredictSettings, progress: AbstractProgress
 ) -> FeaturePrediction:
+    if settings.norm != "nuclear":
+        raise InputError(
+            f"norm={settings.norm!r} is for predictions at a loss: give loss_gap too. In the limit of no loss, "
+            "predict(stats).gamma2_limit() has the smallest gamma_2 norm."
+        )
     problem, solver, solves = _limit_work(stats, settings)
     tolerance = solver.tolerance
     estimate_limit(problem, solver, solves, only_if_long=True).announce(progress)
