@@ -80,10 +80,7 @@ class AnswersQuestions:
     def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
         """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
 
-        ``items``
-            "tokens" or "contexts".
-        ``stats``
-            The statistics that name them; needed only for names in a result that was loaded.
+        ``stats`` name them; they are needed only for names in a result that was loaded.
         """
         return NamedVectors.of(self, items, stats or getattr(self, "stats", None)).to_frame()
 

@@ -65,11 +65,7 @@ class Item:
 
 
 def find_item(stats: NextTokenStatistics, text: str, items: Items | None = None) -> Item:
-    """The token or context that a text means.
-
-    ``items``
-        "tokens" or "contexts" to look among these alone.
-    """
+    """The token or context that a text means, or the one of ``items`` alone."""
     if not isinstance(text, str):
         raise InputError(f"A token or context is asked for by its text; got {type(text).__name__}.")
     if items is not None and items not in KINDS:

@@ -220,11 +220,7 @@ class SimilarPairs:
 
 
 class EmbeddedItems:
-    """The tokens and contexts of statistics with their embeddings: cosines, and the nearest ones.
-
-    ``given``
-        Anything with W (V x d) and H (d x m), or the pair.
-    """
+    """The tokens and contexts of statistics with their embeddings: cosines, and the nearest ones."""
 
     def __init__(self, given: HasFactors | tuple[object, object], stats: NextTokenStatistics) -> None:
         self.factors, self.stats = Factors.of(given), stats
@@ -260,11 +256,7 @@ class EmbeddedItems:
             return np.clip(np.where(size > 0, (rows @ rows[index]) / size, 0.0), -1.0, 1.0)
 
     def nearest(self, item: Item, k: int = 10, *, other_supports: bool = False) -> Neighbours:
-        """The k nearest items of the same kind.
-
-        ``other_supports``
-            Whether items with exactly the supports of this one are left out.
-        """
+        """The k nearest items of the same kind; with ``other_supports``, those with the same supports are left out."""
         number = whole_number("k", k)
         if number < 1:
             raise InputError(f"The number of neighbours k must be at least 1; got {number}.")

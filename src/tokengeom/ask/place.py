@@ -153,10 +153,7 @@ class PlacesContexts(AnswersQuestions):
     def place(self, texts: str | Sequence[str] | Int, stats: NextTokenStatistics | None = None) -> Placed:
         """Where contexts lie that the text may not have: their embeddings, neighbours and next tokens.
 
-        ``texts``
-            Texts of contexts, of which the last tokens count; or an array of token ids, one context per row.
-        ``stats``
-            As in `neighbours`.
+        ``texts`` are texts of contexts, of which the last tokens count, or an array of token ids, one context per row.
         """
         return place(cast(TiesContexts, self), texts, self._named_by(stats))
 

@@ -322,11 +322,7 @@ def _place(folder: Path, *, judged: bool = True) -> Path:
 
 
 def _judged_prediction(comparison: Comparison, place: Path | None, *, in_limit: bool) -> Any:
-    """The prediction that a verdict is about: at the loss that the model reached, or the limit where there is none.
-
-    ``in_limit``
-        Whether the limit is asked for.
-    """
+    """The prediction that a verdict is about: at the loss that the model reached, or the limit where there is none."""
     at = comparison.at
     prediction: Any = None if comparison.compared is None else comparison.compared[0]
     if place is not None and comparison.made_from is not None:

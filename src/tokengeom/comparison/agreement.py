@@ -336,8 +336,7 @@ def assess(
 ) -> AssessedNumbers:
     """Numbers with intervals and floors; ``permutations = 0`` leaves out those that are drawn.
 
-    ``untrained``
-        The numbers of the same model before training, where they are known.
+    ``untrained`` are the numbers of the same model before training, where they are known.
     """
     check_permutations(permutations)
     rng = np.random.default_rng(seed)

@@ -184,8 +184,7 @@ def try_candidates(
 ) -> list[Trial]:
     """Every candidate of an explanation, with more of them where the best one lies on the edge of a grid.
 
-    ``score``
-        Agreement of a fit with the run's contexts, and tokens, each of which is to be best.
+    ``score`` gives the agreement of a fit with the run's contexts, and tokens, each of which is to be best.
     """
     new = list(kind.candidates(known.on(stats)))
     trials: list[Trial] = []
@@ -223,13 +222,7 @@ def best_for_contexts(trials: Sequence[Trial]) -> AbstractFit | None:
 
 @dataclass(frozen=True, eq=False)
 class Chooser:
-    """Chooses free parameters for a run.
-
-    ``inputs``
-        The run.
-    ``folds``
-        Folds of its contexts, with each pair of supports counted once, and of its tokens.
-    """
+    """Chooses free parameters for a run, on folds of its contexts (each pair of supports counts once) and tokens."""
 
     inputs: Inputs
     folds: Mapping[ItemKind, CrossFit]
@@ -363,10 +356,7 @@ def rival_rows(
 ) -> list[RivalRow]:
     """Rows of the explanations, best first; of equal ones, the first in the mapping.
 
-    ``explanations``
-        Key of its numbers -> what it is, simplest first.
-    ``prediction``
-        Key of the prediction that the others are compared with.
+    ``explanations`` have the keys of their numbers; ``prediction`` is the key of what the others are compared with.
     """
     numbers, agreements = assessed.numbers, assessed.agreements()
     assert isinstance(numbers, SimilarityNumbers)

@@ -301,11 +301,7 @@ def prediction_of(given: object) -> Prediction:
 def runs_of(
     given: object, stats: NextTokenStatistics | None, tokenizer: object, progress: AbstractProgress
 ) -> list[Observed]:
-    """One or several runs from what a user passed: runs, arrays, models, or paths of saved results with W and H.
-
-    ``stats``, ``tokenizer``
-        Statistics whose contexts a model in memory reads, and its tokenizer, where one was given.
-    """
+    """One or several runs from what a user passed: runs, arrays, models, or paths of saved results with W and H."""
     if isinstance(given, list) and not given:
         raise ProblemError("At least one run is needed; got an empty list.")
     return [

@@ -41,8 +41,7 @@ MOST_BASIS_ENTRIES = 4_000_000
 class DecoderNumbers(AbstractNumbers):
     """Cosines with W_mm, error of the finite part, and normalised margins on the effective supports, over V tokens.
 
-    ``projection``
-        Projection of decoders on F, where it was made before.
+    ``projection`` is that of decoders on F, where it was made before.
     """
 
     run: Factors

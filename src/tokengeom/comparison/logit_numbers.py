@@ -58,8 +58,7 @@ LARGE_FACTOR = 2_000_000
 class FiniteLogits:
     """``L_in`` on support, one entry per pair: token z, context j, and the value that ``P_F(L)`` converges to.
 
-    ``sizes``
-        Support size of each context, m.
+    ``sizes`` are the support sizes of the contexts, m.
     """
 
     token: Int
@@ -130,9 +129,6 @@ class LogitNumbers(AbstractNumbers):
     """``logit_cosine`` with each prediction (by key) and, if L_in is known, ``finite_distance``, over m contexts.
 
     Contexts are permuted one by one: columns of logits keep their sizes.
-
-    ``groups``
-        Unit of each context, m.
     """
 
     permutes_items: ClassVar[bool] = True
@@ -268,8 +264,7 @@ class Disagreement:
 def balanced_factors(run: Factors, tokens: Int | None = None) -> tuple[Factors, Float, Float]:
     """Balanced factors of the run's centred logits, ``||W^T u_k||`` (r) and the singular values (r).
 
-    ``tokens``
-        Tokens whose rows are wanted; None for all. Singular vectors are those of all tokens.
+    Singular vectors are those of all tokens; rows are given for some ``tokens``, or (None) for all.
     """
     A, B = run.centred_logits
     RA = _root_of_gram(A)

@@ -69,11 +69,7 @@ def read_model(
     bos: bool | None = None,
     progress: AbstractProgress | None = None,
 ) -> ModelStates:
-    """Read a model on the contexts of statistics.
-
-    ``bos``
-        Whether the model reads its BOS token before every context; None chooses what gives the lower loss.
-    """
+    """Read a model on the contexts of statistics; ``bos`` None chooses what gives the lower loss."""
     if stats.contexts is None:
         raise StatisticsError(
             "A model must read the tokens of the contexts, and they are not known here. For a prediction that was "

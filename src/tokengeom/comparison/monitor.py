@@ -333,13 +333,7 @@ def feature_probes(
 
 
 class PredictionsAtLoss:
-    """Predictions at the losses that a run passes, on a grid of losses, each solved from the nearest one before it.
-
-    ``per_decade``
-        Losses per decade at which predictions are made; the one nearest to the loss asked for is returned.
-    ``tolerance``
-        Their proven relative gap.
-    """
+    """Predictions at the losses that a run passes, on a grid of losses, each solved from the nearest one before it."""
 
     def __init__(self, prediction: FeaturePrediction, norm: str, *, per_decade: int, tolerance: float) -> None:
         self.prediction, self.norm = prediction, norm

@@ -190,11 +190,7 @@ def movement_of(
     top: int,
     neighbours: int,
 ) -> Movement:
-    """How far all tokens, or all contexts, moved between two texts, and some of them with their reasons.
-
-    ``top``, ``neighbours``
-        How many items to list, and how many neighbours of each to compare.
-    """
+    """How far all tokens, or all contexts, moved between two texts, and the ``top`` of them with their reasons."""
     names, pair = item_names(shared[0], items), (sides[0][items], sides[1][items])
     beyond, moved = None if halves is None else halves.beyond_chance(items, names), moved_numbers(*pair, units)
     chosen = _largest(moved if beyond is None else beyond, units)[:top]

@@ -53,11 +53,7 @@ JUDGED = ("supports", "tokens")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome, and sentences that give the reasons; the first one is the verdict as a sentence.
-
-    ``better``
-        Name of the explanation that fits better, where the outcome says that one does.
-    """
+    """The outcome, sentences that give the reasons (first the verdict itself), and the explanation that fits better."""
 
     outcome: Outcome
     reasons: tuple[str, ...]

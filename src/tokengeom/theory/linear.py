@@ -252,16 +252,9 @@ def _read_condition(name: str, saved: Condition, arrays: SavedArrays, data: Line
 
 
 def predict_linear(stats: SoftLabels, embeddings: Matrix, tolerance: float = 1e-9) -> LinearPrediction:
-    """Predict the limit of training a decoder on fixed embeddings.
+    """Predict the limit of training a decoder on fixed embeddings H (d x m, columns in the order of ``stats``).
 
-    Parameters
-    ----------
-    stats
-        Next-token statistics, or anything with ``P`` (V x m) and ``pi`` (m).
-    embeddings
-        H, d x m, with columns in the order of ``stats``.
-    tolerance
-        Residual and relative gap that every certificate must reach.
+    ``tolerance`` is the residual and relative gap that every certificate must reach.
     """
     if not tolerance > 0:
         raise ProblemError(f"A tolerance must be > 0; got tolerance={tolerance}.")

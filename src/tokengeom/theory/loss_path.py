@@ -60,12 +60,9 @@ WARM_ITERATIONS = 600
 
 
 class LossPath:
-    """Predictions at many losses, each solve started at the nearest point that was solved before it.
+    """Predictions at many losses for probabilities P (V x m) and shares pi (m), each started at the nearest before it.
 
-    ``P``, ``pi``
-        Next-token probabilities, V x m, and shares of the contexts, m.
-    ``backend``
-        Where to solve; by default the device of the settings, in this process alone.
+    ``backend`` says where to solve; by default on the device of the settings, in this process alone.
     """
 
     def __init__(

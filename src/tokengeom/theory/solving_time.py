@@ -215,8 +215,7 @@ def _seconds(backend: Backend, run: Callable[[], object]) -> float:
 def memory_needed(backend: Backend, rows: int, columns: int, arrays: float) -> list[tuple[int, str | None]]:
     """Bytes that each process needs for a solve, and where: on a device, or (None) in the machine's own memory.
 
-    ``arrays``
-        Number of whole matrices that are alive at the peak of a solve in one block.
+    ``arrays`` whole matrices are alive at the peak of a solve in one block.
     """
     entries = rows * -(-columns // backend.world)
     if not Layout.of(backend, rows, columns).several:

@@ -13,14 +13,13 @@ rank. With ``X = sum_k s_k a_k b_k^T`` a solution (scaled) and P the projection 
 values are above ``1 - delta``, ``sum_k s_k ||(I - P) a_k||^2 <= 2 eps / (1 - (1 - delta)^2)``, since ``<X, G>`` is at
 least ``||X||_* - eps`` and at most ``sum_k s_k ||G^T a_k||``; the same holds for the right singular vectors.
 
-**Where the regularisation path moves among several solutions.** No rule is known that gives its limit. Over the set of
-solutions the nuclear norm and the margins that are 1 in all of them are constant, and every other margin m adds about
-``exp(-R m)`` to the loss of ``R L``, which favours large margins. But with ``L(lambda) = R L + E`` the nuclear norm
-depends on the solution L through terms of order ``1/R`` in E, and these outlast anything that falls like ``exp(-R)``. E
-depends on the probabilities. Measured on 21 patterns (docs/results/which_optimum.md): the direction is near the
-solution of largest margins in most, and in three it turns away from it as the loss falls. `path_direction` measures the
-direction at given losses: it is the difference of two points of the path, in which the constant part of E cancels.
-Where L_mm is unique that is close to its direction; where it is not, smaller losses can change it.
+**Where the regularisation path moves among several solutions.** No rule is known that gives its limit; docs/theory.md
+says what was measured. Over the set of solutions the nuclear norm and the margins that are 1 in all of them are
+constant, and every other margin m adds about ``exp(-R m)`` to the loss of ``R L``, which favours large margins. But
+with ``L(lambda) = R L + E`` the nuclear norm depends on the solution L through terms of order ``1/R`` in E, and these
+outlast anything that falls like ``exp(-R)``. E depends on the probabilities. `path_direction` measures the direction at
+given losses: the difference of two points of the path, in which the constant part of E cancels. Where L_mm is unique
+that is close to its direction; where it is not, smaller losses can change it.
 """
 
 from __future__ import annotations

@@ -161,18 +161,12 @@ class ExplanationInfo:
 
 
 class AbstractRival(ABC):
-    """An explanation of a model's geometry.
+    """An explanation of a model's geometry; ``name, meaning, uses, parameters, ours`` are as in `ExplanationInfo`.
 
-    ``name``, ``meaning``
-        Short name in tables, and what it is in a phrase.
     ``order``
         Its place in tables among explanations that fit equally well; simpler ones have smaller numbers.
-    ``uses``, ``parameters``
-        What it is made from ("supports", "probabilities", "counts"), and its free parameters with how they are chosen.
     ``quick``
         Whether its fit needs no solver and no training, so that every comparison can show it.
-    ``ours``
-        Whether it is the prediction itself, at a loss or in the limit.
     """
 
     name: ClassVar[str]
@@ -225,11 +219,7 @@ Rule = Callable[[ContextStatistics], csc_array | SparseProduct]
 
 
 class AbstractMatrixRival(AbstractRival):
-    """A rule that gives each pair of token and context a logit.
-
-    ``power``
-        Power p of the singular values in tokens and contexts.
-    """
+    """A rule that gives each pair of token and context a logit; ``power`` is that of the singular values."""
 
     power: float = 0.5
 
