@@ -59,8 +59,9 @@ def test_every_vector_is_the_sum_that_the_conditions_say(case: tuple[str, Featur
     A, B = matrices(pulls)
     contexts, tokens = at.H - at.W.T @ A, at.W - B @ at.H.T
     assert pulls.delta > 0
-    assert pulls.context_weight @ (contexts**2).sum(axis=0) <= 2 * pulls.delta + ROUNDING
-    assert pulls.token_weight @ (tokens**2).sum(axis=1) <= 2 * pulls.delta + ROUNDING
+    token_weight, context_weight = pulls.weights or (np.ones(len(at.W)), np.ones(at.H.shape[1]))
+    assert context_weight @ (contexts**2).sum(axis=0) <= 2 * pulls.delta + ROUNDING
+    assert token_weight @ (tokens**2).sum(axis=1) <= 2 * pulls.delta + ROUNDING
     assert np.linalg.norm(contexts) <= 1e-3 * np.linalg.norm(at.H), "far less than is proven"
     assert np.linalg.norm(tokens) <= 1e-3 * np.linalg.norm(at.W)
     for item in (Item("contexts", 2, ""), Item("tokens", 3, "")):
@@ -89,7 +90,7 @@ def test_contributions_add_up_to_every_cosine(case: tuple[str, FeaturePrediction
     seen = np.flatnonzero(stats.counts.toarray().any(axis=1))
     matrix = {"contexts": cosines(at.H), "tokens": cosines((at.W - at.W[seen].mean(axis=0)).T)}
     for item in (Item("contexts", 5, ""), Item("contexts", 0, ""), Item("tokens", 4, ""), Item("tokens", 0, "")):
-        weight = (pulls.context_weight if item.items == "contexts" else pulls.token_weight)[item.index]
+        weight = 1.0 if pulls.weights is None else pulls.weights[item.items == "contexts"][item.index]
         for other in range(6):
             found = pulled_towards(geometry, pulls, item, other)
             assert found.own == (other == item.index)
@@ -131,7 +132,7 @@ def test_an_item_that_the_conditions_do_not_fix_is_named() -> None:
     pulls = pulls_at_loss(at)
     loose = replace(pulls, on_contexts=0.5 * pulls.on_contexts)
     assert "gives this context the weight" in loose.note(Item("contexts", 1, ""))
-    assert "50% of the vector" in replace(loose, weighted=False).note(Item("contexts", 1, ""))
+    assert "50% of the vector" in replace(loose, weights=None).note(Item("contexts", 1, ""))
     assert loose.note(Item("tokens", 1, "")) == ""
 
 

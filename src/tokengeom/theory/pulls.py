@@ -49,6 +49,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float, Int, log_sum_exp
 from tokengeom.problems.nuclear_svm import NuclearSVM
 
@@ -67,31 +68,31 @@ NOT_FIXED = 0.05
 class Pulls:
     """The matrices X and Y of a prediction, on merged tokens and contexts.
 
+    ``geometry``
+        W and H of the prediction.
     ``row_of``, ``column_of``
         Merged row of each token, V, and merged column of each context, m; -1 for a context without conditions.
     ``on_contexts``, ``on_tokens``
         X per token and context, V' x m'; Y without ``context_share``, V' x m'.
-    ``context_share``
-        What each context is of its merged column in Y, m: Y of a context is that of the column times this.
     ``groups``
         Tokens and contexts that are shown together.
     ``delta``
-        Proven bound: half of what all squared residuals, weighted with ``token_weight`` and ``context_weight``, add up
-        to at most.
+        Proven bound: half of what all squared residuals, weighted with ``weights``, add up to at most.
+    ``context_share``
+        What each context is of its merged column in Y, m: Y of a context is that of the column times this.
+    ``weights``
+        Of tokens (V) and contexts (m) in the gamma_2 norm; None where all weigh the same.
     """
 
+    geometry: HasFactors
     row_of: Int
     column_of: Int
     on_contexts: Float
     on_tokens: Float
-    context_share: Float
     groups: Mapping[Items, Int]
-    W: Float
-    H: Float
     delta: float
-    token_weight: Float
-    context_weight: Float
-    weighted: bool = False
+    context_share: Float | float = 1.0
+    weights: tuple[Float, Float] | None = None
 
     def on(self, item: Item) -> Float:
         """Column j of X (V) for a context, row z of Y (m) for a token; 0 for a context without conditions."""
@@ -103,7 +104,8 @@ class Pulls:
 
     def residual(self, item: Item) -> float:
         """``||x - sum|| / ||x||`` of the item's vector; NaN where it is 0."""
-        vector, others = (self.H[:, item.index], self.W) if item.items == "contexts" else (self.W[item.index], self.H.T)
+        W, H = self.geometry.W, self.geometry.H
+        vector, others = (H[:, item.index], W) if item.items == "contexts" else (W[item.index], H.T)
         size = float(np.linalg.norm(vector))
         return float(np.linalg.norm(vector - others.T @ self.on(item))) / size if size > 0 else float("nan")
 
@@ -111,8 +113,8 @@ class Pulls:
         """Where the conditions do not fix the item: why; empty otherwise."""
         if not self.residual(item) > NOT_FIXED:
             return ""
-        weight = (self.context_weight if item.items == "contexts" else self.token_weight)[item.index]
-        if self.weighted:
+        if self.weights is not None:
+            weight = self.weights[item.items == "contexts"][item.index]
             return (
                 f"The gamma_2 norm gives this {item.kind} the weight {weight:.1e}: the optimality conditions do not "
                 "fix its vector, and the residuals above are what they leave open."
@@ -126,19 +128,8 @@ def pulls_in_limit(prediction: FeaturePrediction) -> Pulls:
     G, _ = NuclearSVM(red).repair_dual(prediction.dual_merged)
     merged = G / np.sqrt(red.a)[:, None] / np.sqrt(red.n) / (1.0 + proof.dual_residual)
     groups: dict[Items, Int] = {"tokens": red.row_of, "contexts": red.column_of}
-    return Pulls(
-        red.row_of,
-        red.column_of,
-        merged,
-        merged,
-        np.ones(red.m),
-        groups,
-        prediction.W,
-        prediction.H,
-        max(proof.value - proof.bound, 0.0),
-        np.ones(red.V),
-        np.ones(red.m),
-    )
+    delta = max(proof.value - proof.bound, 0.0)
+    return Pulls(prediction, red.row_of, red.column_of, merged, merged, groups, delta)
 
 
 def pulls_at_loss(prediction: LossPrediction) -> Pulls:
@@ -147,27 +138,15 @@ def pulls_at_loss(prediction: LossPrediction) -> Pulls:
     share = prediction.pi / prediction.pi_merged[merging.column_of]
     # Per token and merged column: all contexts of the column together.
     D = -prediction.change_merged * prediction.pi_merged / scale
-    V, m = merging.row_of.size, merging.column_of.size
-    on_contexts, on_tokens, weights = D / merging.n, D, (np.ones(V), np.ones(m))
+    on_contexts, on_tokens, weights = D / merging.n, D, None
     if prediction.weights is not None:
         p, q = prediction.weights
         s = _ratio(prediction.W, prediction.H)
         on_contexts, on_tokens = D / (s * q), s * D * (merging.a / p)[:, None]
         weights = (p / merging.a)[merging.row_of], (q / merging.n)[merging.column_of]
     groups: dict[Items, Int] = {"tokens": merging.row_of, "contexts": prediction.context_groups}
-    return Pulls(
-        merging.row_of,
-        merging.column_of,
-        on_contexts,
-        on_tokens,
-        share,
-        groups,
-        prediction.W,
-        prediction.H,
-        max(prediction.norm_value - prediction.lower_bound, 0.0),
-        *weights,
-        weighted=prediction.weights is not None,
-    )
+    of, delta = (merging.row_of, merging.column_of), max(prediction.norm_value - prediction.lower_bound, 0.0)
+    return Pulls(prediction, *of, on_contexts, on_tokens, groups, delta, share, weights)
 
 
 def pulls_with_ties(prediction: TiedPrediction) -> Pulls:
@@ -176,19 +155,9 @@ def pulls_with_ties(prediction: TiedPrediction) -> Pulls:
     tokens, contexts = np.arange(V), np.arange(m)
     error = prediction.P.toarray() - np.exp(prediction.L - log_sum_exp(prediction.L))
     G = error * (prediction.pi / prediction.lam)
-    return Pulls(
-        tokens,
-        contexts,
-        (G @ Phi.T) @ Phi,
-        G,
-        np.ones(m),
-        {"tokens": tokens, "contexts": contexts},
-        prediction.W,
-        prediction.H,
-        max(prediction.norm_value - prediction.lower_bound, 0.0),
-        np.ones(V),
-        np.ones(m),
-    )
+    groups: dict[Items, Int] = {"tokens": tokens, "contexts": contexts}
+    delta = max(prediction.norm_value - prediction.lower_bound, 0.0)
+    return Pulls(prediction, tokens, contexts, (G @ Phi.T) @ Phi, G, groups, delta)
 
 
 def _ratio(W: Float, H: Float) -> float:
