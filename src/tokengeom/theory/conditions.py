@@ -13,8 +13,6 @@ from tokengeom.results.convert import Skipped, Within, to_plain
 
 if TYPE_CHECKING:
     from tokengeom.problems.linear_data import LinearData
-    from tokengeom.solvers.finite_part import CompatibilityAnswer
-    from tokengeom.solvers.least_distance import MarginAnswer
 
 Index = Annotated[int, Within(0)]
 VISIBLE = 1e-7
@@ -54,13 +52,6 @@ class Condition:
         return plain
 
 
-def compatibility(data: LinearData, answer: CompatibilityAnswer) -> Condition:
-    """The condition that a solved or refuted compatibility system proves."""
-    solution = answer.solution
-    proof = solution.x if answer.compatible else solution.dual
-    return describe_compatibility(data, answer.compatible, solution.certificate, proof)
-
-
 def describe_compatibility(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:
     """The condition, in a sentence and with the contexts in conflict, from its proof."""
     residual = certificate.primal_residual
@@ -78,13 +69,6 @@ def describe_compatibility(data: LinearData, holds: bool, certificate: Certifica
         f"(proof residual {residual:.1g})."
     )
     return Condition(False, sentence, certificate, Y, tuple(contexts))
-
-
-def separability(data: LinearData, answer: MarginAnswer) -> Condition:
-    """The condition that a solved or refuted NTP-SVM proves."""
-    solution = answer.solution
-    proof = solution.x if answer.separable else solution.dual
-    return describe_separability(data, answer.separable, solution.certificate, proof)
 
 
 def describe_separability(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:

@@ -44,7 +44,7 @@ from tokengeom.solvers.least_distance import MarginAnswer
 from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.conditions import Condition, compatibility, separability
+from tokengeom.theory.conditions import Condition, describe_compatibility, describe_separability
 from tokengeom.theory.storage import NotNegative, entries_of, write_arrays
 
 if TYPE_CHECKING:
@@ -268,8 +268,8 @@ def predict_linear(stats: SoftLabels, embeddings: Matrix, tolerance: float = 1e-
     known = stats if isinstance(stats, NextTokenStatistics) else None
     return LinearPrediction(
         data=data,
-        compatible=compatibility(data, compatible),
-        separable=separability(data, separable),
+        compatible=describe_compatibility(data, *_proven(compatible.compatible, compatible.solution)),
+        separable=describe_separability(data, *_proven(separable.separable, separable.solution)),
         W_star=finite.x,
         W_mm=direction.x,
         margin=(1.0 / size if size > 0 else float("inf")) if separable.separable else 0.0,
@@ -284,6 +284,11 @@ def predict_linear(stats: SoftLabels, embeddings: Matrix, tolerance: float = 1e-
         statistics_hash=None if known is None else known.hash,
         stats=known,
     )
+
+
+def _proven(holds: bool, solution: Solution[Float, Float]) -> tuple[bool, Certificate, Float | None]:
+    """Whether a condition holds, how good the proof is, and the proof: a decoder, or a dual that refutes it."""
+    return holds, solution.certificate, solution.x if holds else solution.dual
 
 
 def _finite_part(
