@@ -146,16 +146,16 @@ def x_log_x(x: Float) -> Float:
     return np.asarray(x * np.log(np.where(x > 0, x, 1.0)))
 
 
-def excess_exponential(u: Float) -> Float:
-    """``exp(u) - 1 - u >= 0``, without the cancellation at small u.
+def excess_exponential(u: Any, xp: Any = np) -> Any:
+    """``exp(u) - 1 - u >= 0``, without the cancellation at small u; for arrays of NumPy, or of PyTorch (``xp``).
 
     A Kullback-Leibler divergence is ``sum p (exp(u) - 1 - u)`` with ``u = log q - log p``. Every term is positive, so
     a divergence of 1e-30 is computed to full relative precision.
     """
-    small = np.abs(u) < 1e-2
-    v = np.where(small, u, 0.0)
+    small = abs(u) < 1e-2
+    v = xp.where(small, u, 0.0)
     series = v * v * (0.5 + v * (1 / 6 + v * (1 / 24 + v * (1 / 120 + v * (1 / 720 + v / 5040)))))
-    return np.where(small, series, np.expm1(u) - u)
+    return xp.where(small, series, xp.expm1(u) - u)
 
 
 def blas_threads_for(rows: int, columns: int) -> AbstractContextManager[object]:

@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Float, Int, Matrix, dense
+from tokengeom.core.numerics import Float, Int, Matrix, dense, excess_exponential
 from tokengeom.problems.backend import UNIT, Array, Backend, Blocks
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.columns import Computed, Layout, SparseColumns, mapped
@@ -231,7 +231,7 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
 
     def _gap_of(self, d: Array, off: Array) -> float:
         rows, columns = on = self.on_support
-        inside = (self.P[on] * self.a[rows] * self.pi[columns] * _excess_exponential(self.backend, d)).sum()
+        inside = (self.P[on] * self.a[rows] * self.pi[columns] * excess_exponential(d, self.backend.xp)).sum()
         return float(self.backend.total(inside + (self.a @ off) @ self.pi))
 
     def _change_of(self, d: Array, off: Array) -> Array:
@@ -350,15 +350,6 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         fixed = xp.where(kept, (clipped - self.P * s) / xp.where(kept, 1.0 + s, 1.0), 0.0)
         fixed = xp.maximum(fixed, -self.P)
         return fixed, self.backend.largest(abs(fixed - change)) / self.lam
-
-
-def _excess_exponential(backend: Backend, u: Array) -> Array:
-    """``exp(u) - 1 - u >= 0``, without the cancellation at small u."""
-    xp = backend.xp
-    small = abs(u) < 1e-2
-    v = xp.where(small, u, 0.0)
-    series = v * v * (0.5 + v * (1 / 6 + v * (1 / 24 + v * (1 / 120 + v * (1 / 720 + v / 5040)))))
-    return xp.where(small, series, xp.expm1(u) - u)
 
 
 @final
