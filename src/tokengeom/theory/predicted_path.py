@@ -7,10 +7,10 @@ probabilities are those of the statistics, which `verify` finds beside the resul
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,24 +20,18 @@ from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.results.contract import AbstractResult, data_frame
-from tokengeom.results.convert import Digest, from_manifest
+from tokengeom.results.convert import Digest, Skipped, from_manifest, to_plain
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, ProvenNorm
-from tokengeom.theory.storage import (
-    NotNegative,
-    Size,
-    Strength,
-    entries_of,
-    read_merging,
-    require_finite,
-    write_arrays,
-)
+from tokengeom.theory.storage import NotNegative, Size, Strength, read_merging, require_finite, write_arrays
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 ARRAYS = "path.safetensors"
+_NOT_READ: Any = None
+"""In place of arrays until they are read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +45,13 @@ class PathPrediction(ProvenNorm):
         Groups of equal tokens and contexts; embeddings (V' x r and r x m') and dual (V' x m') on them.
     """
 
-    loss_gap: float
-    lam: float
+    loss_gap: Size
+    lam: Strength
     certificate: Certificate
-    merging: Merging
-    W_merged: NDArray[np.float32]
-    H_merged: NDArray[np.float32]
-    change_merged: NDArray[np.float32]
+    merging: Annotated[Merging, Skipped] = _NOT_READ
+    W_merged: Annotated[NDArray[np.float32], Skipped] = _NOT_READ
+    H_merged: Annotated[NDArray[np.float32], Skipped] = _NOT_READ
+    change_merged: Annotated[NDArray[np.float32], Skipped] = _NOT_READ
 
     @property
     def nuclear_norm(self) -> float:
@@ -103,21 +97,17 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
 
     ``points``
         One prediction per loss gap.
-    ``statistics_hash``
-        Hash of the statistics that they are for.
-    ``seconds``
-        The time that solving took.
-    ``stats``
-        The statistics themselves, which name contexts and tokens; None in a path that was loaded.
+    ``statistics_hash``, ``seconds``, ``stats``
+        As in `LossPrediction`.
     """
 
     kind: ClassVar[str] = "tokengeom-path"
     title: ClassVar[str] = "Predictions along the loss"
 
     points: tuple[PathPrediction, ...]
-    statistics_hash: str | None
-    seconds: float
-    stats: NextTokenStatistics | None = None
+    statistics_hash: Digest | None
+    seconds: NotNegative
+    stats: Annotated[NextTokenStatistics | None, Skipped] = None
 
     @staticmethod
     def of(points: Sequence[LossPrediction]) -> PredictedPath:
@@ -166,12 +156,11 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
         for k, point in enumerate(self.points):
             arrays |= {f"{k}.{name}": getattr(point, f"{name}_merged") for name in ("W", "H", "change")}
         write_arrays(folder / ARRAYS, arrays)
-        points = tuple(PointEntries(point.loss_gap, point.lam, point.certificate) for point in self.points)
-        return entries_of(PathEntries, self, points=points)
+        return dict(to_plain(self))
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> PredictedPath:
-        saved, arrays = from_manifest(PathEntries, manifest, folder), SavedArrays(folder / ARRAYS)
+        saved, arrays = from_manifest(cls, manifest, folder), SavedArrays(folder / ARRAYS)
         if not saved.points:
             raise arrays.damaged("it has no point")
         arrays.only_beginning("row_of", "column_of", *(f"{k}." for k in range(len(saved.points))))
@@ -182,32 +171,14 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
             require_finite(arrays, point.certificate)
             W = arrays.matrix(f"{k}.W", (rows, None))
             H, change = arrays.matrix(f"{k}.H", (W.shape[1], columns)), arrays.matrix(f"{k}.change", (rows, columns))
-            points.append(PathPrediction(point.loss_gap, point.lam, point.certificate, merging, W, H, change))
-        return cls(tuple(points), saved.statistics_hash, saved.seconds)
-
-
-@dataclass(frozen=True)
-class PointEntries:
-    """Entries of a point in the manifest of a `PredictedPath`."""
-
-    loss_gap: Size
-    lam: Strength
-    certificate: Certificate
-
-
-@dataclass(frozen=True)
-class PathEntries:
-    """Entries of the manifest of a `PredictedPath`."""
-
-    points: tuple[PointEntries, ...]
-    statistics_hash: Digest | None
-    seconds: NotNegative
+            points.append(replace(point, merging=merging, W_merged=W, H_merged=H, change_merged=change))
+        return replace(saved, points=tuple(points))
 
 
 def _kept(point: LossPrediction, problem: RegularisedLogits) -> PathPrediction:
     """A prediction in single precision, with the certificate of the rounded numbers."""
     W, H = (np.asarray(array, dtype=np.float32) for array in (point.merged_factors[0], point.merged_factors[2]))
     change = np.asarray(point.change_merged, dtype=np.float32)
-    first = PathPrediction(point.loss_gap, point.lam, point.certificate, point.merging, W, H, change)
-    loss_gap, certificate = first.recomputed(problem)
-    return PathPrediction(loss_gap, point.lam, certificate, point.merging, W, H, change)
+    kept = PathPrediction(point.loss_gap, point.lam, point.certificate, point.merging, W, H, change)
+    loss_gap, certificate = kept.recomputed(problem)
+    return replace(kept, loss_gap=loss_gap, certificate=certificate)
