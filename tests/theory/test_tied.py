@@ -19,6 +19,7 @@ from tokengeom.problems.backend import Backend
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.solvers.proximal_gradient import ProximalGradient
+from tokengeom.theory.at_loss import LossSettings
 from tokengeom.theory.pulls import Pulls
 from tokengeom.theory.tied_path import TiedPath
 
@@ -247,7 +248,7 @@ def test_a_search_on_torch_is_that_on_numpy(stats: tg.NextTokenStatistics, norm:
     features = tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "positions+self")
     how = {"norm": norm, "tolerance": 5e-3, "max_iterations": 2000}
     first, second = (
-        TiedPath(stats.P, stats.pi, features.matrix, backend=Backend.on(device), **how).at(0.3)  # type: ignore[arg-type]
+        TiedPath(stats.P, stats.pi, features.matrix, LossSettings(**how), Backend.on(device)).at(0.3)  # type: ignore[arg-type]
         for device in (None, "cpu")
     )
     assert first.loss_gap == pytest.approx(second.loss_gap, rel=0.02)
@@ -364,7 +365,7 @@ def test_the_limit_in_gamma_2_is_refused_where_it_is_too_large_or_does_not_exist
 def test_work_that_does_not_fit_in_memory_is_refused(stats: tg.NextTokenStatistics) -> None:
     features = tg.ContextFeatures.of_contexts(np.asarray(stats.contexts), "self")
     with pytest.raises(ResourceError, match="contexts"):
-        TiedPath(stats.P, stats.pi, features.matrix, tolerance=5e-3, max_iterations=10, memory_limit=1000)
+        TiedPath(stats.P, stats.pi, features.matrix, LossSettings(memory_limit=1000))
 
 
 def test_momentum_is_what_makes_low_losses_affordable(stats: tg.NextTokenStatistics) -> None:
@@ -383,7 +384,7 @@ def test_a_token_that_nearly_always_follows_does_not_lead_steps_astray() -> None
     P[0] = 0.9
     P[1 + np.random.default_rng(0).integers(0, V - 1, m), np.arange(m)] += 0.1
     Phi = csc_array(np.vstack([np.ones((1, m)), np.eye(m)]))
-    path = TiedPath(csc_array(P), pi / pi.sum(), Phi, tolerance=5e-3, max_iterations=300)
+    path = TiedPath(csc_array(P), pi / pi.sum(), Phi, LossSettings(tolerance=5e-3, max_iterations=300))
     found = path.at(0.3 * path.largest_gap)
     assert found.status.startswith("norm proven within 5e-03")
     assert int(found.status.split(", ")[1].split()[0]) <= 200

@@ -82,6 +82,16 @@ class PredictSettings:
         check_seed(self.seed)
         check_tolerance(self.tolerance)
 
+    def at_loss(self, tolerance: float) -> LossSettings:
+        """Those of a prediction at a loss, with this tolerance where none is set."""
+        wanted = tolerance if self.tolerance is None else self.tolerance
+        return LossSettings(self.norm, wanted, self.max_iterations, self.device, self.memory_limit)
+
+    @property
+    def torch_device(self) -> str | None:
+        """Device of PyTorch; None for NumPy."""
+        return None if self.device == "cpu" else self.device
+
 
 @overload
 def predict(
@@ -234,16 +244,8 @@ def _predict_tied(
 
 
 def _tied_path(stats: NextTokenStatistics, features: ContextFeatures, settings: PredictSettings) -> TiedPath:
-    return TiedPath(
-        stats.P,
-        stats.pi,
-        features.matrix,
-        norm=settings.norm,
-        tolerance=LARGEST_GAP if settings.tolerance is None else settings.tolerance,
-        max_iterations=settings.max_iterations,
-        backend=Backend.on(None if settings.device == "cpu" else settings.device),
-        memory_limit=settings.memory_limit,
-    )
+    at_loss, backend = settings.at_loss(LARGEST_GAP), Backend.on(settings.torch_device)
+    return TiedPath(stats.P, stats.pi, features.matrix, at_loss, backend)
 
 
 def features_of(stats: NextTokenStatistics, ties: str | ContextFeatures) -> ContextFeatures:
@@ -268,24 +270,16 @@ def _loss_path(stats: NextTokenStatistics, settings: PredictSettings) -> LossPat
         stats.pi,
         entropy=float(stats.entropy),
         statistics_hash=stats.hash,
-        settings=LossSettings(
-            **({} if settings.tolerance is None else {"tolerance": settings.tolerance}),
-            norm=settings.norm,
-            max_iterations=settings.max_iterations,
-            device=settings.device,
-            memory_limit=settings.memory_limit,
-        ),
-        backend=Backend.over_processes(None if settings.device == "cpu" else settings.device),
+        settings=settings.at_loss(LossSettings.tolerance),
+        backend=Backend.over_processes(settings.torch_device),
     )
 
 
 def _limit_work(stats: NextTokenStatistics, settings: PredictSettings) -> tuple[NuclearSVM, NuclearADMM, int]:
     """The problem, which must fit in memory, its solver, and the number of solves from random starts."""
     tolerance = TOLERANCE if settings.tolerance is None else settings.tolerance
-    problem = NuclearSVM(
-        reduce_support(stats.S, memory_limit=settings.memory_limit),
-        Backend.over_processes(None if settings.device == "cpu" else settings.device),
-    )
+    reduction = reduce_support(stats.S, memory_limit=settings.memory_limit)
+    problem = NuclearSVM(reduction, Backend.over_processes(settings.torch_device))
     _require_solvable(problem, settings.memory_limit)
     solves = settings.spread_solves
     if solves is None:

@@ -36,14 +36,8 @@ from tokengeom.solvers.gamma2_admm import smallest_weight
 from tokengeom.solvers.gamma2_factors import FittedFactors, fit_factors
 from tokengeom.solvers.gamma2_margin import solve_gamma2_margin
 from tokengeom.solvers.margin import solve_margin
-from tokengeom.solvers.proximal_gradient import (
-    ContextRows,
-    Momentum,
-    ProximalGradient,
-    norm_gap,
-    state_at,
-    take_step,
-)
+from tokengeom.solvers.proximal_gradient import ContextRows, Momentum, ProximalGradient, norm_gap, state_at, take_step
+from tokengeom.theory.at_loss import LossSettings
 
 ROUGH, NEAR_TOLERANCE = 0.3, 0.03
 """Tolerances of points that only guide the search, far from and near to the loss gap asked for."""
@@ -104,18 +98,10 @@ class TiedPath:
     """Predictions of tied features at losses, for probabilities P (V x m), shares pi (m) and features Phi (F x m)."""
 
     def __init__(
-        self,
-        P: csc_array,
-        pi: Float,
-        Phi: csc_array,
-        *,
-        norm: str = "nuclear",
-        tolerance: float,
-        max_iterations: int,
-        backend: Backend | None = None,
-        memory_limit: int | None = None,
+        self, P: csc_array, pi: Float, Phi: csc_array, settings: LossSettings, backend: Backend | None = None
     ) -> None:
-        self.tolerance, self.max_iterations, self.gamma2 = tolerance, max_iterations, norm == "gamma2"
+        self.tolerance, self.max_iterations = settings.tolerance, settings.max_iterations
+        self.gamma2 = settings.norm == "gamma2"
         self.backend = Backend.on() if backend is None else backend
         self.merging, self.features = Merging.of_tokens(P), DistinctFeatures.of(Phi, largest_rows=self.gamma2)
         self.shape = (self.merging.a.size, *self.features.matrix.shape)
@@ -123,7 +109,7 @@ class TiedPath:
             self.bytes_needed(),
             "Tied features of {:,} merged tokens, {:,} distinct features and {:,} contexts".format(*self.shape),
             lambda share: f"{fewer_contexts(share, Phi.shape[1])}, or a smaller vocabulary.",
-            memory_limit,
+            settings.memory_limit,
             self.backend.device,
         )
         with blas_threads_for(*self.shape[:2]):
