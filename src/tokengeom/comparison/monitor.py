@@ -58,7 +58,7 @@ from tokengeom.comparison.similarity import (
     subspace_collapse,
 )
 from tokengeom.comparison.similarity_numbers import KINDS, SimilarityNumbers
-from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, choose_norm, loss_path, norm_of, norms_at_loss, too_large
+from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, choose_norm, norm_of, norms_at_loss, too_large
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
 from tokengeom.core.numerics import Int, blas_threads_for, seen_tokens
@@ -67,7 +67,7 @@ from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.regularised_logits import Merging
-from tokengeom.theory.at_loss import LossPrediction, require_norm
+from tokengeom.theory.at_loss import LossPrediction, LossSettings, require_norm
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.loss_path import LossPath
@@ -342,7 +342,7 @@ class PredictionsAtLoss:
 
     @cached_property
     def _path(self) -> LossPath:
-        return loss_path(self.prediction, self.norm, self.tolerance)
+        return LossPath.beside(self.prediction, LossSettings(norm=self.norm, tolerance=self.tolerance))
 
     def at(self, gap: float) -> LossPrediction | None:
         """The prediction at the loss of the grid nearest to this one; None where there is none."""

@@ -36,13 +36,7 @@ if TYPE_CHECKING:
     from tokengeom.comparison.explained import Lead, RivalRow
 
 NormName = Annotated[str, Matches("|".join(NORMS), f"one of {', '.join(NORMS)}")]
-NORM_OF_OPTIMIZER = {
-    "gd": "nuclear",
-    "ngd": "nuclear",
-    "adam": "gamma2",
-    "adamw": "gamma2",
-    "signgd": "gamma2",
-}
+NORM_OF_OPTIMIZER = {"gd": "nuclear", "ngd": "nuclear", "adam": "gamma2", "adamw": "gamma2", "signgd": "gamma2"}
 """Norm of the logits that each optimizer keeps small: proven for none; measured for unconstrained features with gd,
 adam, adamw and signgd, and for networks with adam and signgd (docs/results/optimizer_norms.md)."""
 NOT_IN_NETWORKS = ("gd", "ngd")
@@ -234,7 +228,7 @@ def predictions_at(
     notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
     predictions = []
     for norm in norms:
-        path = loss_path(prediction, norm, tolerance)
+        path = LossPath.beside(prediction, LossSettings(norm=norm, tolerance=tolerance))
         try:
             predictions.append(path.at(gap, progress))
         except ProblemError as problem:
@@ -264,12 +258,6 @@ def ties_change(change: Lead) -> str:
     clear = change.is_clear or change.turned.is_clear
     how = f"clearly {'better' if change.value > 0 else 'worse'} with ties" if clear else "no clear difference"
     return f"{how} ({change})"
-
-
-def loss_path(prediction: FeaturePrediction | TiedPrediction, norm: str, tolerance: float) -> LossPath:
-    """Predictions at any loss for the statistics of a prediction."""
-    known, settings = prediction, LossSettings(norm=norm, tolerance=tolerance)
-    return LossPath(known.P, known.pi, entropy=known.entropy, statistics_hash=known.statistics_hash, settings=settings)
 
 
 def loss_predictions(at: object) -> tuple[LossPrediction, ...]:

@@ -28,7 +28,7 @@ from scipy.sparse import csc_array
 
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Bool, Float, Int, Matrix, dense
+from tokengeom.core.numerics import Float, Int, Matrix, dense
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import make, takes
 from tokengeom.problems.base import Certificate
@@ -39,14 +39,7 @@ from tokengeom.theory.at_loss import LossPrediction, LossSettings, PredictedCosi
 from tokengeom.theory.loss_path import Gamma2Limit, LossPath, solve_gamma2_limit
 from tokengeom.theory.pulls import Pulls, pulls_in_limit
 from tokengeom.theory.storage import read_features, write_features
-from tokengeom.theory.uniqueness import (
-    PATH_TOLERANCE,
-    PathDirection,
-    SolutionBounds,
-    Spread,
-    path_direction,
-    path_gaps,
-)
+from tokengeom.theory.uniqueness import PATH_TOLERANCE, PathDirection, SolutionBounds, Spread, path_direction, path_gaps
 
 if TYPE_CHECKING:
     from tokengeom.keywords import LossKeywords
@@ -186,13 +179,7 @@ class FeaturePrediction(PredictedCosines, AnswersQuestions, AbstractResult):
     @takes(LossSettings)
     def path(self, loss_gaps: Iterable[float], **settings: Unpack[LossKeywords]) -> list[LossPrediction]:
         """Predictions at many loss gaps, in the order given; each solve starts at the nearest point solved before."""
-        path = LossPath(
-            self.P,
-            self.pi,
-            entropy=self.entropy,
-            statistics_hash=self.statistics_hash,
-            settings=make(LossSettings, settings, "path"),
-        )
+        path = LossPath.beside(self, make(LossSettings, settings, "path"))
         return [replace(path.at(gap), stats=self.stats) for gap in loss_gaps]
 
     def gamma2_limit(self, *, tolerance: float = 3e-3, max_iterations: int = 3000, device: str = "cpu") -> Gamma2Limit:
@@ -331,14 +318,10 @@ def finite_part(P: Matrix) -> Float:
 
 def project_on_F(L: Float, S: Matrix) -> Float:
     """``P_F(L)``, V x m: deviations from the in-support mean, 0 off support."""
-    return centre_on(_support_of(L, S), L)
-
-
-def _support_of(L: Float, S: Matrix) -> Bool:
     pattern = as_support(S)
     if L.shape != pattern.shape:
         raise ProblemError(
             f"Logits and support must have the same shape V x m; got L {L.shape} and S {pattern.shape}. "
             "Likely a transposed matrix: rows are tokens, columns are contexts."
         )
-    return pattern
+    return centre_on(pattern, L)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -33,6 +33,10 @@ from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, PredictedCosines
 from tokengeom.theory.solving_time import GAMMA2_AT_LOSS, NUCLEAR_AT_LOSS, work_at_loss
+
+if TYPE_CHECKING:
+    from tokengeom.theory.features import FeaturePrediction
+    from tokengeom.theory.tied import TiedPrediction
 
 GAP_ACCURACY = 0.01
 """Relative difference between the loss gap asked for and the one reached."""
@@ -96,6 +100,13 @@ class LossPath:
             self.largest_gap = self.problem.zero_gap
             self.largest_lam = largest_lam(Gamma2Logits(self.problem)) if self.gamma2 else self.problem.largest_lam
         self._solved: dict[float, tuple[float, WarmStart | None]] = {}
+
+    @staticmethod
+    def beside(known: FeaturePrediction | TiedPrediction, settings: LossSettings) -> LossPath:
+        """Predictions for the statistics of another prediction."""
+        return LossPath(
+            known.P, known.pi, entropy=known.entropy, statistics_hash=known.statistics_hash, settings=settings
+        )
 
     def estimate(self, loss_gap: float, *, only_if_long: bool = False) -> Estimate:
         """The time and memory that the first prediction is expected to take; later ones start from earlier ones."""

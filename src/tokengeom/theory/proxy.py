@@ -332,10 +332,7 @@ def centred_operator(M: Matrix | SparseProduct) -> LinearOperator:
         return np.asarray(turned @ y - total * (y.sum() / V))
 
     made: Any = LinearOperator(
-        (V, m),
-        matvec=lambda x: centred(x.ravel()),
-        rmatvec=lambda y: back(y.ravel()),
-        dtype=np.float64,
+        (V, m), matvec=lambda x: centred(x.ravel()), rmatvec=lambda y: back(y.ravel()), dtype=np.float64
     )
     return made
 

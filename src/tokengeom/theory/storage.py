@@ -167,9 +167,7 @@ def _read_reduction(arrays: SavedArrays) -> SupportReduction:
     S_red = arrays.wholes("S_red", (None, None), 0, 1, np.uint8)
     rows, columns = S_red.shape
     reduction = SupportReduction(
-        S_red != 0,
-        arrays.wholes("row_of", (None,), 0, rows - 1),
-        arrays.wholes("column_of", (None,), -1, columns - 1),
+        S_red != 0, arrays.wholes("row_of", (None,), 0, rows - 1), arrays.wholes("column_of", (None,), -1, columns - 1)
     )
     if not reduction.V or not reduction.m or 0 in reduction.a or 0 in reduction.n:
         raise arrays.damaged("row_of and column_of must name every row and column of the merged pattern")
