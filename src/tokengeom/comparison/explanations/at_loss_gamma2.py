@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tokengeom.comparison.explanations.at_loss_nuclear import AbstractAtLoss
-from tokengeom.comparison.target import AT_LOSS
+from tokengeom.comparison.explanations.at_loss_nuclear import AbstractPrediction
+from tokengeom.comparison.target import AT_LOSS, Target
 
 
-class AtLossGamma2(AbstractAtLoss):
+class AtLossGamma2(AbstractPrediction):
     """``argmin gamma_2(L)`` over logits with the run's loss gap."""
 
-    name: ClassVar[str] = AT_LOSS["gamma2"].info.name
-    meaning: ClassVar[str] = AT_LOSS["gamma2"].info.meaning
+    target: ClassVar[Target] = AT_LOSS["gamma2"]
     order: ClassVar[float] = 14
-    norm: ClassVar[str] = "gamma2"
