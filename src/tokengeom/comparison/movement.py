@@ -89,10 +89,7 @@ class HalfNumbers(SimilarityNumbers):
 
     @staticmethod
     def of_halves(
-        items: ItemKind,
-        halves: Sequence[Float],
-        across: Sequence[tuple[int, int]] = ACROSS,
-        groups: Int | None = None,
+        items: ItemKind, halves: Sequence[Float], across: Sequence[tuple[int, int]] = ACROSS, groups: Int | None = None
     ) -> HalfNumbers:
         """From four geometries, d x n each; of many items some are drawn. ``groups`` (n) are the units of the items."""
         each = SimilarityNumbers.of(items, halves, {}, groups)

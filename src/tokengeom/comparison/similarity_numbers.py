@@ -206,10 +206,7 @@ class SimilarityNumbers(AbstractNumbers):
             {key: np.array([values[key] for values in with_runs]) for key in self.targets},
             between(runs),
             {
-                key: (
-                    between(Y.seeds).mean(axis=0),
-                    np.array([sums.correlation(runs[0], seed) for seed in Y.seeds]),
-                )
+                key: (between(Y.seeds).mean(axis=0), np.array([sums.correlation(runs[0], seed) for seed in Y.seeds]))
                 for key, Y in self.targets.items()
                 if Y.seeds
             },

@@ -126,11 +126,7 @@ class Evidence(Circumstances):
 
     @staticmethod
     def of(
-        tables: Tables,
-        rows: Sequence[RivalRow],
-        target: Target,
-        loss_gap: float | None,
-        circumstances: Circumstances,
+        tables: Tables, rows: Sequence[RivalRow], target: Target, loss_gap: float | None, circumstances: Circumstances
     ) -> Evidence:
         """What the verdict on learned features is based on; ``target`` is the one that it is about."""
         judged = tables[target.key]
