@@ -166,7 +166,7 @@ def test_an_item_without_a_direction_has_cosine_zero_with_all_others() -> None:
     target = np.array([[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 1.0]])
     assert full_cosines(target)[2].tolist() == [0.0, 0.0, 1.0, 0.0]
     numbers = SimilarityNumbers.of("tokens", np.eye(4), {"": target})
-    assert numbers.without_direction("") == 1
+    assert numbers.targets[""].without_direction == 1
 
 
 def test_what_does_not_vary_is_nan_and_has_no_interval() -> None:

@@ -96,7 +96,7 @@ def test_memory_is_that_which_tracemalloc_sees(
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak / 1.3 <= work.bytes(80, 300, Backend.on()) <= 2 * peak
+    assert peak / 1.3 <= sum(size for size, _ in work.needed(80, 300, Backend.on())) <= 2 * peak
 
 
 def test_work_at_a_loss_grows_as_the_loss_falls_in_the_gamma2_norm_only() -> None:

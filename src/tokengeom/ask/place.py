@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,24 +37,6 @@ UNKNOWN = -3
 """Stands for a token that the text does not have."""
 
 
-class TiesContexts(Protocol):
-    """A geometry in which contexts have the vectors of their features."""
-
-    @property
-    def context_vectors(self) -> Float:
-        """Vectors of the counted contexts, d x m."""
-
-    @property
-    def features(self) -> ContextFeatures:
-        """The features."""
-
-    def logits_of(self, Phi: csc_array) -> Float:
-        """Logits of contexts with these features (F x k), V x k."""
-
-    def parts_of(self, phi: csc_array) -> Float:
-        """What each feature of one context (F x 1) adds to its vector, d x features; their sum is the vector."""
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Placed:
     """Contexts and their places.
@@ -74,7 +56,7 @@ class Placed:
     H: Float
     logits: Float
     phi: csc_array
-    of: TiesContexts
+    of: PlacesContexts
     stats: NextTokenStatistics
 
     def __len__(self) -> int:
@@ -148,30 +130,42 @@ class Placed:
 
 
 class PlacesContexts(AnswersQuestions):
-    """What answers questions, and places contexts that the text may not have."""
+    """A geometry in which contexts have the vectors of their features: it places contexts of any text."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def context_vectors(self) -> Float:
+            """Vectors of the counted contexts, d x m."""
+
+        @property
+        def features(self) -> ContextFeatures:
+            """The features."""
+
+        def logits_of(self, Phi: csc_array) -> Float:
+            """Logits of contexts with these features (F x k), V x k."""
+
+        def parts_of(self, phi: csc_array) -> Float:
+            """What each feature of one context (F x 1) adds to its vector, d x features; their sum is the vector."""
 
     def place(self, texts: str | Sequence[str] | Int, stats: NextTokenStatistics | None = None) -> Placed:
         """Where contexts lie that the text may not have: their embeddings, neighbours and next tokens.
 
         ``texts`` are texts of contexts, of which the last tokens count, or an array of token ids, one context per row.
         """
-        return place(cast(TiesContexts, self), texts, self._named_by(stats))
-
-
-def place(of: TiesContexts, texts: str | Sequence[str] | Int, stats: NextTokenStatistics) -> Placed:
-    """Where contexts lie, given as texts of which the last tokens count, or as token ids, one context per row."""
-    if isinstance(texts, np.ndarray) and texts.ndim == 2:
-        contexts, names = texts, tuple(text_of(stats)([int(t) for t in row]) for row in texts)
-    else:
-        names = (texts,) if isinstance(texts, str) else tuple(map(str, texts))
-        contexts = np.array([_last_tokens(text, of.features.length, stats) for text in names])
-    phi = of.features.of(contexts)
-    H = np.stack([of.parts_of(phi[:, [i]]).sum(axis=1) for i in range(len(names))], axis=1)
-    return Placed(names, tuple(_seen(row, stats) for row in contexts), H, of.logits_of(phi), phi, of, stats)
+        named = self._named_by(stats)
+        if isinstance(texts, np.ndarray) and texts.ndim == 2:
+            contexts, names = texts, tuple(text_of(named)([int(t) for t in row]) for row in texts)
+        else:
+            names = (texts,) if isinstance(texts, str) else tuple(map(str, texts))
+            contexts = np.array([_last_tokens(text, self.features.length, named) for text in names])
+        phi = self.features.of(contexts)
+        H = np.stack([self.parts_of(phi[:, [i]]).sum(axis=1) for i in range(len(names))], axis=1)
+        return Placed(names, tuple(_seen(row, named) for row in contexts), H, self.logits_of(phi), phi, self, named)
 
 
 def shared_features(
-    of: TiesContexts, first: csc_array, second: csc_array, name: str, text: Callable[[list[int]], str]
+    of: PlacesContexts, first: csc_array, second: csc_array, name: str, text: Callable[[list[int]], str]
 ) -> SharedFeatures:
     """The cosine of two contexts, given by their columns of Phi, as a sum over the features that both have."""
     ours, theirs = of.parts_of(first), of.parts_of(second)

@@ -83,7 +83,7 @@ class CrossFit:
         """What all explanations together say of X: for each pair of items the sum that fits X best on other items."""
         matrices = [X, *explanations]
         k = len(matrices)
-        first = np.array([self._sum(M) for M in matrices])
+        first = np.array([self._total(self.weight * M) for M in matrices])
         second = np.empty((k, k, *first.shape[1:]))
         for i in range(k):
             masked = self.weight * matrices[i]
@@ -118,14 +118,12 @@ class CrossFit:
         member = np.eye(FOLDS)[self.fold]
         return np.asarray(member.T @ weighted @ member)
 
-    def _sum(self, M: Float) -> Float:
-        return self._total(self.weight * M)
-
     def _with_each(self, X: Float, candidates: Sequence[Float]) -> list[tuple[Float, ...]]:
         """For each candidate, the sums over pairs of folds that a correlation with X needs."""
         masked = self.weight * X
         of_x = self._total(self.weight), self._total(masked), self._total(masked * X)
-        return [(*of_x, self._sum(Y), self._sum(Y * Y), self._total(masked * Y)) for Y in candidates]
+        weight, of = self.weight, self._total
+        return [(*of_x, of(weight * Y), of(weight * Y * Y), of(masked * Y)) for Y in candidates]
 
     @staticmethod
     def _correlation(sums: tuple[Float, ...], folds: Int) -> float:
@@ -379,7 +377,7 @@ def rival_rows(
             similarity=agreements[key, similarity],
             behind=difference(order[0], key),
             ahead=difference(key, prediction),
-            without_direction=numbers.without_direction(key),
+            without_direction=numbers.targets[key].without_direction,
         )
         for key in order
     ]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import orth
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name, assess
 from tokengeom.comparison.comparison import Comparison
@@ -166,18 +167,11 @@ def projection_on_F(prediction: LinearPrediction) -> Callable[[Float], Float]:
         return prediction.finite_part
     S = prediction.effective_support
     R, U = orthonormal_factor(prediction.data.H)
-    basis = _row_space(equality_rows(S, R))
+    equations = equality_rows(S, R)
+    basis = orth(equations.T).T if equations.size else equations
 
     def project(W: Float) -> Float:
         inside = (W @ U).ravel()
         return np.asarray((basis.T @ (basis @ inside)).reshape(S.shape[0], -1) @ U.T)
 
     return project
-
-
-def _row_space(E: Float) -> Float:
-    """Orthonormal rows that span those of E."""
-    if E.size == 0:
-        return np.zeros((0, E.shape[1]))
-    _, singular, right = np.linalg.svd(E, full_matrices=False)
-    return np.asarray(right[singular > max(E.shape) * np.finfo(np.float64).eps * singular[0]])

@@ -184,10 +184,6 @@ class SimilarityNumbers(AbstractNumbers):
         """Name of a number of one of the `KINDS`, such as "context_agreement"."""
         return f"{self.items.removesuffix('s').replace(' ', '_')}_{kind}"
 
-    def without_direction(self, key: str) -> int:
-        """Number of items without a direction in an explanation."""
-        return self.targets[key].without_direction
-
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
         similarities = self._similarities(self.runs[0], self.targets, draws)
         return {**similarities, **self.correlations(draws).numbers(self.number("agreement"))}

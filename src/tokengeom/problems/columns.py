@@ -161,7 +161,7 @@ class Columns(Blocks):
 
 
 @final
-class SparseColumns:
+class SparseColumns(Blocks):
     """A sparse matrix whose blocks become dense on the device when they are used; only nonzeros are kept."""
 
     def __init__(self, layout: Layout, matrix: csc_array) -> None:
@@ -175,9 +175,6 @@ class SparseColumns:
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return cast("tuple[int, int]", self.matrix.shape)
-
-    def __len__(self) -> int:
-        return len(self.layout)
 
     def __getitem__(self, k: int) -> Array:
         part = self.layout.slices[k]

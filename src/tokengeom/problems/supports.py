@@ -170,7 +170,7 @@ def as_support(S: Matrix) -> Bool:
     pattern = np.asarray(S.toarray() if hasattr(S, "toarray") else S)
     _require_pattern(pattern.shape, pattern)
     support: Bool = np.asarray(pattern != 0)
-    _require_pattern(pattern.shape, has_token=support.any(axis=0))
+    _require_pattern(pattern.shape, has_token=np.asarray(support.any(axis=0)))
     return support
 
 
@@ -181,7 +181,7 @@ def reduce_support(S: Matrix, *, merge: bool = True, memory_limit: int | None = 
     dense, and is refused where its distinct columns (V x g) would not fit in ``memory_limit`` bytes (by default what is
     free).
     """
-    given = S if hasattr(S, "tocsc") else as_support(S)
+    given: Any = S if hasattr(S, "tocsc") else as_support(S)
     _require_pattern(given.shape)
     table: csc_array = csc_array(given, copy=True)
     table.eliminate_zeros()

@@ -81,10 +81,6 @@ class Work:
         places = memory_needed(backend, rows, columns, self.arrays)
         return [(places[0][0] + 8 * self.square_arrays * min(rows, columns) ** 2, places[0][1]), *places[1:]]
 
-    def bytes(self, rows: int, columns: int, backend: Backend) -> int:
-        """Bytes that all processes hold at the peak."""
-        return backend.world * sum(size for size, _ in self.needed(rows, columns, backend))
-
     def estimate(
         self,
         what: str,
@@ -107,7 +103,7 @@ class Work:
         short = only_if_long and highest * self.seconds(rows, columns, SLOW) < LONG
         speed = SLOW if short else measure_speed(backend, rows, columns)
         each = self.seconds(rows, columns, speed) / backend.world
-        return Estimate(what, fewest * each, highest * each, self.bytes(rows, columns, backend) // backend.world)
+        return Estimate(what, fewest * each, highest * each, sum(size for size, _ in self.needed(*shape, backend)))
 
 
 SLOW = Speed(product=2e-10, eigen=1.5e-9, entry=2e-9)
