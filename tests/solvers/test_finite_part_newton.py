@@ -11,7 +11,7 @@ from linear_cases import CERTIFIED, linear_data
 from linear_instances import overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.linear_limit import ReducedLoss
-from tokengeom.solvers.finite_part import project_on_data_subspace, solve_reduced_loss
+from tokengeom.solvers.finite_part import projection_on_data_subspace, solve_reduced_loss
 
 
 def problem_of(data: LinearData) -> ReducedLoss:
@@ -44,7 +44,7 @@ def test_the_minimiser_lies_in_the_data_subspace_from_every_start() -> None:
     start = np.random.default_rng(0).standard_normal((6, 4))
     from_zero, elsewhere = solve_reduced_loss(problem), solve_reduced_loss(problem, start)
     assert np.allclose(from_zero.x, elsewhere.x, atol=1e-8)
-    assert np.allclose(project_on_data_subspace(from_zero.x, problem.S, data.H), from_zero.x, atol=1e-10)
+    assert np.allclose(projection_on_data_subspace(problem.S, data.H)(from_zero.x), from_zero.x, atol=1e-10)
 
 
 def test_an_unfinished_solve_says_so() -> None:

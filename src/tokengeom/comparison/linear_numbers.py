@@ -4,19 +4,17 @@
 ``finite_error``                        ``||P_F(W) - W*|| / ||W*||``; 0 is best, absolute when ``W* = 0``
 ``margin_{norm}``                       smallest margin per unit of a norm; larger is better
 
-where ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``; ``P_F`` uses an orthonormal basis of F in R^{V x r}, with r the
-rank of the embeddings. The first three are sums over tokens, so tokens (rows of W) are left out (jackknife) and
-permuted. A margin is a minimum, for which the jackknife is not valid: it has a null but no interval.
+where ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``. The first three are sums over tokens, so tokens (rows of W) are
+left out (jackknife) and permuted. A margin is a minimum, for which the jackknife is not valid: it has a null but no
+interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from scipy.linalg import orth
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name, assess
 from tokengeom.comparison.comparison import Comparison
@@ -28,31 +26,20 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, blas_threads_for
 from tokengeom.problems.ntp_svm import NORMS
 from tokengeom.problems.supports import margins
-from tokengeom.solvers.least_distance import equality_rows
-from tokengeom.solvers.ntp_svm import orthonormal_factor
+from tokengeom.solvers.finite_part import has_few_equations
 from tokengeom.theory.linear import LinearPrediction
 
 EMBEDDING_TOLERANCE = 1e-9
 """Embeddings with a relative distance below this are the same."""
-MOST_BASIS_ENTRIES = 4_000_000
-"""Entries of the equations up to which a basis is factored (a second or two); beyond it each projection is solved."""
 
 
 @dataclass(frozen=True, eq=False)
 class DecoderNumbers(AbstractNumbers):
-    """Cosines with W_mm, error of the finite part, and normalised margins on the effective supports, over V tokens.
-
-    ``projection`` is that of decoders on F, where it was made before.
-    """
+    """Cosines with W_mm, error of the finite part, and normalised margins on the effective supports, over V tokens."""
 
     run: Factors
     prediction: LinearPrediction
-    projection: Callable[[Float], Float] | None = None
     items: ItemKind = "tokens"
-
-    @cached_property
-    def _project(self) -> Callable[[Float], Float]:
-        return self.projection or projection_on_F(self.prediction)
 
     @property
     def size(self) -> int:
@@ -74,7 +61,7 @@ class DecoderNumbers(AbstractNumbers):
         def products(X: Float, Y: Float) -> Float:
             return np.asarray(draws @ np.einsum("vd,vd->v", X, Y))
 
-        error, size = self._project(W) - W_star, products(W_star, W_star)
+        error, size = self.prediction.finite_part(W) - W_star, products(W_star, W_star)
         return {
             **{
                 ("", name): cosine_of_products(products(X, W_mm), products(X, X), products(W_mm, W_mm))
@@ -93,9 +80,9 @@ class DecoderNumbers(AbstractNumbers):
         for name, X in (("cosine", W), ("cosine_without_finite", W - W_star)):
             cross = (X @ W_mm.T)[orders, np.arange(self.size)].sum(axis=1)
             numbers["", name] = cosine_of_products(cross, float(np.vdot(X, X)), float(np.vdot(W_mm, W_mm)))
-        if has_basis(self.prediction):
+        if has_few_equations(self.prediction.effective_support, self.prediction.data.H):
             size = float(np.linalg.norm(W_star)) or 1.0
-            errors = [np.linalg.norm(self._project(W[order]) - W_star) for order in orders]
+            errors = [np.linalg.norm(self.prediction.finite_part(W[order]) - W_star) for order in orders]
             numbers["", "finite_error"] = np.array(errors) / size
         L, S = W @ self.run.H, self.prediction.effective_support
         return numbers | self._margins(np.array([np.min(margins(L[order], S)) for order in orders]))
@@ -152,26 +139,3 @@ def linear_limitations(prediction: LinearPrediction, run: Factors) -> list[str]:
         "expected after any practical number of steps."
     )
     return sentences
-
-
-def has_basis(prediction: LinearPrediction) -> bool:
-    """Whether the equations of F are few enough to factor a basis once."""
-    S = prediction.effective_support
-    rank = min(prediction.data.H.shape)
-    return bool((int(S.sum()) - S.shape[1]) * S.shape[0] * rank <= MOST_BASIS_ENTRIES)
-
-
-def projection_on_F(prediction: LinearPrediction) -> Callable[[Float], Float]:
-    """Projection of decoders W (V x d) on F; by a basis of F where that fits in memory."""
-    if not has_basis(prediction):
-        return prediction.finite_part
-    S = prediction.effective_support
-    R, U = orthonormal_factor(prediction.data.H)
-    equations = equality_rows(S, R)
-    basis = orth(equations.T).T if equations.size else equations
-
-    def project(W: Float) -> Float:
-        inside = (W @ U).ravel()
-        return np.asarray((basis.T @ (basis @ inside)).reshape(S.shape[0], -1) @ U.T)
-
-    return project

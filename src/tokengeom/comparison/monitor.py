@@ -48,7 +48,7 @@ from tokengeom.comparison.inputs import (
     run_of,
     support_groups,
 )
-from tokengeom.comparison.linear_numbers import DecoderNumbers, projection_on_F
+from tokengeom.comparison.linear_numbers import DecoderNumbers
 from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.comparison.similarity import (
@@ -265,7 +265,7 @@ def linear_probes(prediction: LinearPrediction) -> dict[str, Probe]:
         logit, per unit of a norm of W. Positive once all contexts are separated; larger is better. The Frobenius margin
         tends to ``prediction.effective_margin``. NaN when there is no other token, or W = 0.
     """
-    numbers = DecoderNumbers(Factors(prediction.W_mm, prediction.data.H), prediction, projection_on_F(prediction))
+    numbers = DecoderNumbers(Factors(prediction.W_mm, prediction.data.H), prediction)
 
     def measure(state: State) -> dict[str, float]:
         return {name: value for (_, name), value in replace(numbers, run=state.readout).values().items()}

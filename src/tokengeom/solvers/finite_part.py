@@ -13,9 +13,11 @@ every step, stays in ``F^``, where the loss is strictly convex and the minimum i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import orth
 
 from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Solution
@@ -27,7 +29,7 @@ from tokengeom.solvers.ntp_svm import orthonormal_factor
 
 CONSISTENT = 1e-9
 """Log-probabilities have relative errors of 1e-16: a relative residual above this is a contradiction, not rounding."""
-MOST_DENSE_ENTRIES = 2_000_000
+MOST_DENSE_ENTRIES = 4_000_000
 MOST_ROWS_SPARSE = 600
 
 
@@ -44,29 +46,37 @@ def solve_compatibility(problem: CompatibilitySystem) -> CompatibilityAnswer:
     began = time.perf_counter()
     S, B = problem.S, problem.target
     R, U = orthonormal_factor(problem.H)
-    W, Y, residual, iterations = _dense(S, B, R) if _is_small(S, R) else _iterative(S, B, R)
+    few = has_few_equations(S, R)
+    W, Y, residual, iterations = _dense(S, B, R) if few else _iterative(S, B, R)
     if float(np.linalg.norm(residual)) <= CONSISTENT * max(float(np.linalg.norm(B)), 1e-300):
         decoder = W @ U.T
         certificate = problem.certify(decoder, Y)
         solution = Solution(decoder, Y, certificate, "solved", iterations, time.perf_counter() - began)
         return CompatibilityAnswer(True, solution)
-    few = _is_small(S, R) and int(S.sum()) - S.shape[1] <= MOST_ROWS_SPARSE
-    refutation = _sparsest(problem, residual, R) if few else residual
+    sparse = few and int(S.sum()) - S.shape[1] <= MOST_ROWS_SPARSE
+    refutation = _sparsest(problem, residual, R) if sparse else residual
     zero = np.zeros((S.shape[0], problem.H.shape[0]))
     took = time.perf_counter() - began
     solution = Solution(zero, refutation, problem.refute(refutation), "contradictory", iterations, took)
     return CompatibilityAnswer(False, solution)
 
 
-def project_on_data_subspace(W: Float, S: Bool, R: Float) -> Float:
-    """Projection of W (V x r) on ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``, for embeddings R (r x m)."""
-    B = centre_on(S, W @ R)
-    return _dense(S, B, R)[0] if _is_small(S, R) else _iterative(S, B, R)[0]
+def projection_on_data_subspace(S: Bool, R: Float) -> Callable[[Float], Float]:
+    """Projection of decoders W (V x r) on ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``, for embeddings R (r x m).
+
+    By a basis of F where its equations are few, otherwise by solving for each W.
+    """
+    if not has_few_equations(S, R):
+        return lambda W: _iterative(S, centre_on(S, W @ R), R)[0]
+    E = equality_rows(S, R)
+    basis = orth(E.T) if E.size else E.T
+    return lambda W: np.reshape(basis @ (basis.T @ W.ravel()), W.shape)
 
 
-def _is_small(S: Bool, R: Float) -> bool:
+def has_few_equations(S: Bool, H: Float) -> bool:
+    """Whether the equations of compatibility are few enough to factor once, in a second or two."""
     rows = int(S.sum()) - S.shape[1]
-    return bool(rows * S.shape[0] * R.shape[0] <= MOST_DENSE_ENTRIES)
+    return bool(rows * S.shape[0] * min(H.shape) <= MOST_DENSE_ENTRIES)
 
 
 def _dense(S: Bool, B: Float, R: Float) -> tuple[Float, Float, Float, int]:
@@ -141,7 +151,7 @@ def solve_reduced_loss(
         step = _newton_step(reduced, q, gradient, min(0.1, max(size, noise)))
         W = W + _length(reduced, W, step, gradient) * step
     # Rounding leaves F^ in directions that change no logit; the same logits have one representative inside.
-    decoder = project_on_data_subspace(best, problem.S, R) @ U.T
+    decoder = projection_on_data_subspace(problem.S, R)(best) @ U.T
     dual = problem.distribution(decoder)
     certificate = problem.certify(decoder, dual)
     done = certificate.holds(1e-8)

@@ -18,8 +18,9 @@ answer has a certificate that can be checked without solving again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -36,7 +37,7 @@ from tokengeom.results.convert import Digest, Within, from_manifest
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
 from tokengeom.solvers.finite_part import (
     CompatibilityAnswer,
-    project_on_data_subspace,
+    projection_on_data_subspace,
     solve_compatibility,
     solve_reduced_loss,
 )
@@ -116,8 +117,13 @@ class LinearPrediction(AbstractResult):
 
     def finite_part(self, W: Float) -> Float:
         """Projection of any W (V x d) on ``F^``, the part that converges to ``W_star``."""
+        project, U = self._projection
+        return np.asarray(project(W @ U) @ U.T)
+
+    @cached_property
+    def _projection(self) -> tuple[Callable[[Float], Float], Float]:
         R, U = orthonormal_factor(self.data.H)
-        return np.asarray(project_on_data_subspace(W @ U, self.effective_support, R) @ U.T)
+        return projection_on_data_subspace(self.effective_support, R), U
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per token, indexed by name: its row of ``W_star``, then that of ``W_mm``."""
