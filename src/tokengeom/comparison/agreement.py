@@ -197,8 +197,6 @@ class AbstractNumbers(ABC):
 
     ``items``
         What they average over: "contexts", "supports" or "tokens".
-    ``groups``
-        Unit of each item, numbered from 0; None where each item is its own.
     ``strata``
         Stratum of each item, within which a permutation exchanges them; None where there is one.
     ``permutes_items``
@@ -206,19 +204,18 @@ class AbstractNumbers(ABC):
     """
 
     items: ItemKind
-    groups: Int | None = None
     strata: Int | None = None
     permutes_items: ClassVar[bool] = False
 
     @property
     @abstractmethod
-    def size(self) -> int:
-        """Number of items."""
+    def units(self) -> Int:
+        """Unit of each item, numbered from 0; items of one, such as contexts of one support, are left out together."""
 
     @property
-    def units(self) -> Int:
-        """Unit of each item; items of one unit, such as contexts of one support, are left out together."""
-        return np.arange(self.size, dtype=np.int64) if self.groups is None else self.groups
+    def size(self) -> int:
+        """Number of items."""
+        return int(self.units.size)
 
     @property
     def exchangeable(self) -> int:

@@ -42,8 +42,8 @@ class DecoderNumbers(AbstractNumbers):
     items: ItemKind = "tokens"
 
     @property
-    def size(self) -> int:
-        return int(self.run.W.shape[0])
+    def units(self) -> Int:
+        return np.arange(self.run.W.shape[0], dtype=np.int64)
 
     @property
     def better(self) -> Mapping[Name, Better]:

@@ -139,8 +139,8 @@ class LogitNumbers(AbstractNumbers):
     items: ItemKind = "contexts"
 
     @property
-    def size(self) -> int:
-        return int(self.run.H.shape[1])
+    def units(self) -> Int:
+        return self.groups
 
     @property
     def better(self) -> Mapping[Name, Better]:

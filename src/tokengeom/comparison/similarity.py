@@ -223,10 +223,6 @@ class CollapseNumbers(AbstractNumbers):
         return directions_and_groups(self.run.H, self.labels)
 
     @property
-    def size(self) -> int:
-        return int(self._data[1].size)
-
-    @property
     def units(self) -> Int:
         return self._data[1]
 

@@ -173,8 +173,8 @@ class SimilarityNumbers(AbstractNumbers):
         )
 
     @property
-    def size(self) -> int:
-        return int(self.runs[0].cosines.shape[0])
+    def units(self) -> Int:
+        return np.arange(len(self.runs[0].cosines), dtype=np.int64) if self.groups is None else self.groups
 
     @property
     def better(self) -> Mapping[Name, Better]:

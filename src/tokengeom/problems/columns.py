@@ -167,9 +167,11 @@ class SparseColumns(Blocks):
     def __init__(self, layout: Layout, matrix: csc_array) -> None:
         self.layout, self.matrix = layout, matrix
         self._parts: list[tuple[Array, Array, Array]] = []
+        backend = layout.backend
         for part in layout.slices:
             block = matrix[:, part].tocoo()
-            self._parts.append(tuple(map(self._on_device, (block.row, block.col, block.data))))
+            places = (backend.indices(where.astype(np.int64)) for where in (block.row, block.col))
+            self._parts.append((*places, backend.asarray(block.data)))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -182,11 +184,6 @@ class SparseColumns(Blocks):
         block = self.layout.backend.full((self.shape[0], part.stop - part.start), 0.0)
         block[rows, columns] = values
         return block
-
-    def _on_device(self, x: Any) -> Array:
-        backend = self.layout.backend
-        whole = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
-        return whole if backend.device is None else backend.xp.as_tensor(whole, device=backend.device)
 
 
 @overload
