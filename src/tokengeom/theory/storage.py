@@ -86,17 +86,10 @@ class LossEntries:
 
 
 @dataclass(frozen=True)
-class TiedEntries:
+class TiedEntries(LossEntries):
     """Entries of the manifest of a `TiedPrediction`, of which `_OF_FEATURES` are those of its features."""
 
     lam: Annotated[float, Within(0.0, LARGEST_ENTRY)]
-    loss_gap: Size
-    entropy: NotNegative
-    status: str
-    seconds: NotNegative
-    norm: Literal["nuclear", "gamma2"]
-    statistics_hash: Digest | None
-    certificate: Certificate
     ties: str
     length: Annotated[int, Within(0, 64)]
     base: Annotated[int, Within(0, 2**31)]
