@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,23 +45,68 @@ PULLED_TOWARDS, SMALLEST_COSINE = 3, 0.05
 PULLS_LISTED, SUBSTANTIAL = 5, 0.25
 """Contributions to a cosine that are listed (the sum of the others is given), and the share of the largest one from
 which on those that rest on two windows or more come first."""
+NOT_FIXED = 0.05
+"""Relative length of the residual of a vector from which on its conditions are said not to fix it."""
 
 
-class PullsItems(Protocol):
+@dataclass(frozen=True, eq=False)
+class Pulls:
     """What the optimality conditions of a prediction say: each vector is a sum of vectors of the other kind.
 
-    ``h_j = sum_z A_zj w_z`` and ``w_z = sum_j B_zj h_j``.
+    ``h_j = sum_z X_zj w_z`` and ``w_z = sum_j Y_zj h_j``, X and Y on merged tokens and contexts (``theory.pulls``).
+
+    ``geometry``
+        W and H of the prediction.
+    ``row_of``, ``column_of``
+        Merged row of each token, V, and merged column of each context, m; -1 for a context without conditions.
+    ``on_contexts``, ``on_tokens``
+        X per token and context, V' x m'; Y without ``context_share``, V' x m'.
+    ``groups``
+        Tokens and contexts that are shown together.
+    ``delta``
+        Proven bound: half of what all squared residuals, weighted with ``weights``, add up to at most.
+    ``context_share``
+        What each context is of its merged column in Y, m: Y of a context is that of the column times this.
+    ``weights``
+        Of tokens (V) and contexts (m) in the gamma_2 norm; None where all weigh the same.
     """
 
-    @property
-    def groups(self) -> Mapping[Items, Int]:
-        """Tokens, and contexts, that are shown together, by number."""
+    geometry: HasFactors
+    row_of: Int
+    column_of: Int
+    on_contexts: Float
+    on_tokens: Float
+    groups: Mapping[Items, Int]
+    delta: float
+    context_share: Float | float = 1.0
+    weights: tuple[Float, Float] | None = None
 
     def on(self, item: Item) -> Float:
-        """Column j of A (V) for a context, row z of B (m) for a token."""
+        """Column j of X (V) for a context, row z of Y (m) for a token; 0 for a context without conditions."""
+        if item.items == "contexts":
+            column = self.column_of[item.index]
+            return np.zeros(self.row_of.size) if column < 0 else np.asarray(self.on_contexts[:, column][self.row_of])
+        row = np.append(self.on_tokens[self.row_of[item.index]], 0.0)
+        return np.asarray(row[self.column_of] * self.context_share)
+
+    def residual(self, item: Item) -> float:
+        """``||x - sum|| / ||x||`` of the item's vector; NaN where it is 0."""
+        W, H = self.geometry.W, self.geometry.H
+        vector, others = (H[:, item.index], W) if item.items == "contexts" else (W[item.index], H.T)
+        size = float(np.linalg.norm(vector))
+        return float(np.linalg.norm(vector - others.T @ self.on(item))) / size if size > 0 else float("nan")
 
     def note(self, item: Item) -> str:
         """Where the conditions do not fix the item: why; empty otherwise."""
+        if not self.residual(item) > NOT_FIXED:
+            return ""
+        if self.weights is not None:
+            weight = self.weights[item.items == "contexts"][item.index]
+            return (
+                f"The gamma_2 norm gives this {item.kind} the weight {weight:.1e}: the optimality conditions do not "
+                "fix its vector, and the residuals above are what they leave open."
+            )
+        return f"The prediction is proven only so far that {self.residual(item):.0%} of the vector is left open."
 
 
 class AnswersQuestions:
@@ -136,7 +181,7 @@ class AnswersQuestions:
         """What this geometry is, after a comma."""
         return "as measured"
 
-    def _pulls(self) -> PullsItems | str:
+    def _pulls(self) -> Pulls | str:
         """What pulls each item; or why that is not known."""
         return "Only predictions have optimality conditions, which say what pulls an item; measurements have none."
 
@@ -198,7 +243,7 @@ def _explain(
     )
 
 
-def _near(nearest: Neighbours, pulls: PullsItems) -> list[int]:
+def _near(nearest: Neighbours, pulls: Pulls) -> list[int]:
     """Neighbours whose cosines are explained: the nearest ones, of those that are shown together the first."""
     group = pulls.groups[nearest.item.items]
     near = [row.index for row in nearest.rows if row.cosine >= SMALLEST_COSINE]
@@ -312,7 +357,7 @@ def context_gap(logits: Float, share: Float) -> float:
     return max(0.0, float(np.sum(share[inside] * (np.log(share[inside]) - log_q))))
 
 
-def pulled_towards(embedded: EmbeddedItems, pulls: PullsItems, item: Item, other: int) -> Pulled:
+def pulled_towards(embedded: EmbeddedItems, pulls: Pulls, item: Item, other: int) -> Pulled:
     """The cosine of an item with another of its kind, or with itself, as a sum of contributions."""
     what = SHARED[item.items]
     vectors, norms = embedded.vectors(item.items), embedded.norms(item.items)

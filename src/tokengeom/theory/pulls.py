@@ -43,83 +43,19 @@ of a merged column, has its own part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.core.factors import HasFactors
+from tokengeom.ask.explain import Pulls as Pulls
 from tokengeom.core.numerics import Float, Int, log_sum_exp
 from tokengeom.problems.nuclear_svm import NuclearSVM
 
 if TYPE_CHECKING:
-    from tokengeom.ask.item_search import Item
     from tokengeom.ask.named_vectors import Items
     from tokengeom.theory.at_loss import LossPrediction
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.tied import TiedPrediction
-
-NOT_FIXED = 0.05
-"""Relative length of the residual of a vector from which on its conditions are said not to fix it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Pulls:
-    """The matrices X and Y of a prediction, on merged tokens and contexts.
-
-    ``geometry``
-        W and H of the prediction.
-    ``row_of``, ``column_of``
-        Merged row of each token, V, and merged column of each context, m; -1 for a context without conditions.
-    ``on_contexts``, ``on_tokens``
-        X per token and context, V' x m'; Y without ``context_share``, V' x m'.
-    ``groups``
-        Tokens and contexts that are shown together.
-    ``delta``
-        Proven bound: half of what all squared residuals, weighted with ``weights``, add up to at most.
-    ``context_share``
-        What each context is of its merged column in Y, m: Y of a context is that of the column times this.
-    ``weights``
-        Of tokens (V) and contexts (m) in the gamma_2 norm; None where all weigh the same.
-    """
-
-    geometry: HasFactors
-    row_of: Int
-    column_of: Int
-    on_contexts: Float
-    on_tokens: Float
-    groups: Mapping[Items, Int]
-    delta: float
-    context_share: Float | float = 1.0
-    weights: tuple[Float, Float] | None = None
-
-    def on(self, item: Item) -> Float:
-        """Column j of X (V) for a context, row z of Y (m) for a token; 0 for a context without conditions."""
-        if item.items == "contexts":
-            column = self.column_of[item.index]
-            return np.zeros(self.row_of.size) if column < 0 else np.asarray(self.on_contexts[:, column][self.row_of])
-        row = np.append(self.on_tokens[self.row_of[item.index]], 0.0)
-        return np.asarray(row[self.column_of] * self.context_share)
-
-    def residual(self, item: Item) -> float:
-        """``||x - sum|| / ||x||`` of the item's vector; NaN where it is 0."""
-        W, H = self.geometry.W, self.geometry.H
-        vector, others = (H[:, item.index], W) if item.items == "contexts" else (W[item.index], H.T)
-        size = float(np.linalg.norm(vector))
-        return float(np.linalg.norm(vector - others.T @ self.on(item))) / size if size > 0 else float("nan")
-
-    def note(self, item: Item) -> str:
-        """Where the conditions do not fix the item: why; empty otherwise."""
-        if not self.residual(item) > NOT_FIXED:
-            return ""
-        if self.weights is not None:
-            weight = self.weights[item.items == "contexts"][item.index]
-            return (
-                f"The gamma_2 norm gives this {item.kind} the weight {weight:.1e}: the optimality conditions do not "
-                "fix its vector, and the residuals above are what they leave open."
-            )
-        return f"The prediction is proven only so far that {self.residual(item):.0%} of the vector is left open."
 
 
 def pulls_in_limit(prediction: FeaturePrediction) -> Pulls:
