@@ -177,9 +177,9 @@ def _predict_linear(
                 "embeddings, for the linear model. Leave it out."
             )
     with progress.stage("Predicting", None):
-        return predict_linear(
-            stats, embeddings, **({} if settings.tolerance is None else {"tolerance": settings.tolerance})
-        )
+        if settings.tolerance is None:
+            return predict_linear(stats, embeddings)
+        return predict_linear(stats, embeddings, settings.tolerance)
 
 
 @takes(PredictSettings)
