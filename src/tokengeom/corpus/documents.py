@@ -52,12 +52,9 @@ def pieces_of(text: str) -> Iterator[Piece]:
 class TokenBatch:
     """Documents as token ids, one after the other.
 
-    ``tokens``
-        All ids of the batch.
-    ``lengths``
-        Number of ids of each document, or part of a document, in the batch; they add up to ``tokens.size``.
-    ``continues``
-        Whether the first ids continue the last document of the batch before.
+    ``tokens``     All ids of the batch.
+    ``lengths``    Number of ids of each document, or part of a document, in the batch; they add up to ``tokens.size``.
+    ``continues``  Whether the first ids continue the last document of the batch before.
     """
 
     tokens: Ids

@@ -138,10 +138,8 @@ def _matches(name: str) -> list[Path]:
 class FoundFiles:
     """The files that names stand for.
 
-    ``read``
-        Files of a corpus; folders are searched with their subfolders, in alphabetical order.
-    ``skipped``
-        Files in these folders that are not text.
+    ``read``     Files of a corpus; folders are searched with their subfolders, in alphabetical order.
+    ``skipped``  Files in these folders that are not text.
     """
 
     read: tuple[Path, ...]

@@ -173,10 +173,8 @@ class AbstractLanguageModel(ABC):
 class ModuleModel(AbstractLanguageModel):
     """A PyTorch module that computes logits from token ids by calling a linear head once.
 
-    ``module``
-        The module itself.
-    ``head_module``
-        The part of it whose weight is W and whose input is h.
+    ``module``       The module itself.
+    ``head_module``  The part of it whose weight is W and whose input is h.
     """
 
     module: Any = None
@@ -213,8 +211,7 @@ class ModuleModel(AbstractLanguageModel):
 class FunctionModel(AbstractLanguageModel):
     """A function from token ids to hidden states, and a head that was given with it.
 
-    ``function``
-        From an array of token ids (batch x length) to the states that the head is applied to (batch x d).
+    ``function``  From an array of token ids (batch x length) to the states that the head is applied to (batch x d).
     """
 
     function: Callable[[Any], Any] | None = None

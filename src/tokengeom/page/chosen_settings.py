@@ -77,12 +77,9 @@ FROM_SAMPLE = "The settings were chosen from the first"
 class Choice(AbstractResult):
     """Settings of a report's text, with the reasons for them.
 
-    ``settings``
-        Tokenizer (None for token ids without one), context length, and limits of contexts and vocabulary.
-    ``reasons``
-        Sentences about this text.
-    ``candidates``
-        One row per candidate that was considered, all with the same keys; empty where there was only one.
+    ``settings``    Tokenizer (None for token ids without one), context length, and limits of contexts and vocabulary.
+    ``reasons``     Sentences about this text.
+    ``candidates``  One row per candidate that was considered, all with the same keys; empty where there was only one.
     """
 
     kind = "tokengeom-choice"
@@ -172,17 +169,13 @@ class Choice(AbstractResult):
 class Candidate:
     """A context length and a cut, with the supports that they give.
 
-    ``coverage``
-        Share of the text's windows that are kept.
-    ``other``
-        Share of these whose next token was merged with others, or left out.
-    ``missing``
-        Estimated share of further windows outside the supports.
-    ``gain``
-        Nats per window kept that the first token of a context helps to predict, as the module's docstring defines it;
-        infinite where an older version did not measure it.
-    ``one_hot``, ``shared_support``
-        Shares of the contexts with a single next token, and with a support of several that another context has too.
+    ``coverage``                     Share of the text's windows that are kept.
+    ``other``                        Share of these whose next token was merged with others, or left out.
+    ``missing``                      Estimated share of further windows outside the supports.
+    ``gain``                         Nats per window kept that the first token of a context helps to predict, as the
+                                     module's docstring defines it; infinite where an older version did not measure it.
+    ``one_hot``, ``shared_support``  Shares of the contexts with a single next token, and with a support of several that
+                                     another context has too.
     """
 
     context: int

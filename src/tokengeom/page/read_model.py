@@ -88,12 +88,9 @@ class _Stated:
 class ReadModel(FactorsInside, AbstractResult):
     """A trained model on the contexts of statistics.
 
-    ``states``
-        W (V x d), H (d x m), bias, loss gap, and whether the model read its BOS token.
-    ``entropy``
-        The entropy floor of the statistics, in nats.
-    ``info``
-        Its architecture and how it was read; None for a model that was given in memory.
+    ``states``   W (V x d), H (d x m), bias, loss gap, and whether the model read its BOS token.
+    ``entropy``  The entropy floor of the statistics, in nats.
+    ``info``     Its architecture and how it was read; None for a model that was given in memory.
     """
 
     kind: ClassVar[str] = "tokengeom-model"
@@ -136,10 +133,8 @@ class ReadModel(FactorsInside, AbstractResult):
     def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
         """Data frame with one row per token or context: its coordinates, and name and frequency where known.
 
-        ``items``
-            "tokens" or "contexts".
-        ``stats``
-            The statistics that name them.
+        ``items``  "tokens" or "contexts".
+        ``stats``  The statistics that name them.
         """
         return NamedVectors.of(self, items, stats).to_frame()
 
@@ -196,10 +191,9 @@ class ReadModel(FactorsInside, AbstractResult):
 class ModelFolder:
     """The folder of a model that is compared.
 
-    ``name``
-        Name on the page, different from that of every other model.
-    ``digest``, ``tokenizer_digest``
-        SHA-256 of the files that decide its numbers, and of those that decide how a text is counted.
+    ``name``                          Name on the page, different from that of every other model.
+    ``digest``, ``tokenizer_digest``  SHA-256 of the files that decide its numbers, and of those that decide how a text
+                                      is counted.
     """
 
     path: Path

@@ -192,8 +192,7 @@ class ReportContents:
 def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ...]:
     """A sentence for every run that could not be compared, was trained once, or has no prediction at its loss.
 
-    ``trainings``
-        Number of trainings of every model that were asked for.
+    ``trainings``  Number of trainings of every model that were asked for.
     """
     sentences, without = list[str](), dict[str, list[str]]()
     for name, model in {**contents.runs, **contents.models}.items():

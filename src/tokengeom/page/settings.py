@@ -324,8 +324,7 @@ class ReportSettings:
     def training(self, model: str, place: int = 0) -> TrainingSettings:
         """Settings of one model: the preset's, with the papers' schedule spread over its steps.
 
-        ``place``
-            0 for the first training, 1 for the second, ...; each has its own seed.
+        ``place``  0 for the first training, 1 for the second, ...; each has its own seed.
         """
         preset = presets()[self.preset][model]
         steps, dim = self.steps or preset.steps, self.dim or preset.dim

@@ -149,8 +149,7 @@ class AbstractResult(ABC):
 class AbstractJsonResult(AbstractResult):
     """A result that is one JSON file, of which the manifest repeats some entries.
 
-    ``file``, ``repeated``
-        Name of the file, and the entries.
+    ``file``, ``repeated``  Name of the file, and the entries.
     """
 
     file: ClassVar[str]
@@ -278,8 +277,7 @@ def html_table(
 ) -> str:
     """A table for a notebook: a title, rows with their names first, and sentences below; every text is escaped.
 
-    ``columns``
-        Names of the columns, where rows have more than a name and a value.
+    ``columns``  Names of the columns, where rows have more than a name and a value.
     """
     head = f"<thead><tr>{''.join(_cell('th', name) for name in columns)}</tr></thead>" if columns else ""
     body = "".join(

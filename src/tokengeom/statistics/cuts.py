@@ -85,14 +85,10 @@ class Effect:
 class PairArrays:
     """Counted pairs in memory, sorted by context and then by next token.
 
-    ``context``
-        Number of each pair's context.
-    ``token``
-        Row of each pair's next token.
-    ``count``
-        How often each pair occurred.
-    ``rows``
-        The rows that exist.
+    ``context``  Number of each pair's context.
+    ``token``    Row of each pair's next token.
+    ``count``    How often each pair occurred.
+    ``rows``     The rows that exist.
     """
 
     context: Int

@@ -59,12 +59,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class TokenizedCorpus:
     """A token table, and what is known about it.
 
-    ``place``
-        The folder that the table was written into, or an expression of an engine.
-    ``vocabulary``
-        Number of tokens V.
-    ``described``
-        What was read, as plain data.
+    ``place``       The folder that the table was written into, or an expression of an engine.
+    ``vocabulary``  Number of tokens V.
+    ``described``   What was read, as plain data.
     """
 
     place: Path | ibis.Table

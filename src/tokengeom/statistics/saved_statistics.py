@@ -261,10 +261,9 @@ def saved_fault(statistics: NextTokenStatistics) -> str | None:
 def contexts_fault(contexts: NDArray[np.int32], windows: Windows | None, vocabulary: int) -> str | None:
     """What shows that contexts are not those of a text's windows: length, ids, repetitions; None if nothing does.
 
-    ``windows``
-        The windows that were counted; None for contexts that a user gave, which may have any ids and repeat.
-    ``vocabulary``
-        Number of tokens that the text could have.
+    ``windows``     The windows that were counted; None for contexts that a user gave, which may have any ids and
+                    repeat.
+    ``vocabulary``  Number of tokens that the text could have.
     """
     if windows is None:
         bad = contexts.size and contexts.min() < ABSENT

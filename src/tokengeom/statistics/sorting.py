@@ -44,10 +44,8 @@ T = TypeVar("T")
 class PairRows:
     """Pairs of context and next token, one per row.
 
-    ``keys``
-        Keys of the contexts, one array per column of `ContextPacking`.
-    ``next``, ``count``
-        Next token of each pair, and how often the pair occurred.
+    ``keys``             Keys of the contexts, one array per column of `ContextPacking`.
+    ``next``, ``count``  Next token of each pair, and how often the pair occurred.
     """
 
     keys: Sequence[Int]

@@ -37,8 +37,7 @@ _SHARD_TOKENS = 1 << 24
 class CorpusTotals:
     """What was read: documents, tokens, the largest id (-1 without tokens), and the lengths of short documents.
 
-    ``short_lengths``
-        Number of documents with exactly 0, 1, ... tokens, up to `SHORT_LENGTHS`.
+    ``short_lengths``  Number of documents with exactly 0, 1, ... tokens, up to `SHORT_LENGTHS`.
     """
 
     documents: int

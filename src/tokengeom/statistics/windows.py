@@ -45,11 +45,9 @@ LONGEST_CONTEXT = 64
 class Windows:
     """Which pairs of context and next token are counted in a document ``x_0 ... x_{N-1}``.
 
-    ``sliding``
-        Contexts of exactly ``context`` tokens: ``(x_{i-L} .. x_{i-1}) -> x_i`` for every ``i >= L``.
-    ``prefixes``
-        Contexts of every length from 1 to ``context``, pooled: what a network sees that is trained on all positions
-        of every window (autoregressive mode).
+    ``sliding``   Contexts of exactly ``context`` tokens: ``(x_{i-L} .. x_{i-1}) -> x_i`` for every ``i >= L``.
+    ``prefixes``  Contexts of every length from 1 to ``context``, pooled: what a network sees that is trained on all
+                  positions of every window (autoregressive mode).
 
     With ``pad``, start markers precede a document: L of them for sliding windows, so every token is predicted once,
     and one for prefixes, so the first token has a context too.

@@ -197,10 +197,8 @@ class Pace:
 class Loop:
     """A run in progress; ``settings`` has one dictionary per replicate, ``samplers`` one where windows are sampled.
 
-    ``resumed_at``
-        Step of the snapshot that the run was resumed from; 0 for a new one.
-    ``held``
-        Bytes that the run is expected to hold at its peak.
+    ``resumed_at``  Step of the snapshot that the run was resumed from; 0 for a new one.
+    ``held``        Bytes that the run is expected to hold at its peak.
     """
 
     engine: AbstractEngine

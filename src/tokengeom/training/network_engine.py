@@ -34,10 +34,9 @@ from tokengeom.training.torch_engine import FlatParameters, PlacedLabels, StepGr
 class NetworkEngine(AbstractEngine):
     """One network on one device.
 
-    ``precision``
-        ``float32`` or ``float64``; ``bfloat16`` keeps weights, logits, their gradient and the optimizer in float32 and
-        computes the products of the body in bfloat16, so gradients have about three digits. W and H are computed in a
-        pass without bfloat16.
+    ``precision``  ``float32`` or ``float64``; ``bfloat16`` keeps weights, logits, their gradient and the optimizer in
+                   float32 and computes the products of the body in bfloat16, so gradients have about three digits. W
+                   and H are computed in a pass without bfloat16.
     """
 
     replicates = 1

@@ -71,14 +71,11 @@ def explore(page: Page) -> Section | None:
 class Source:
     """One geometry: unit vectors of the chosen tokens and contexts, as rows.
 
-    ``given``
-        The prediction or run with all its vectors.
-    ``kind``
-        "path", "limit", "proxy", "at-loss" or "model".
-    ``gap``, ``rank``
-        Loss gap in nats, 0 in the limit, and the number of directions; None where they have no meaning.
-    ``loss``
-        Of a model, how far its loss on each context is above the entropy of that context; None where not computed.
+    ``given``          The prediction or run with all its vectors.
+    ``kind``           "path", "limit", "proxy", "at-loss" or "model".
+    ``gap``, ``rank``  Loss gap in nats, 0 in the limit, and the number of directions; None where they have no meaning.
+    ``loss``           Of a model, how far its loss on each context is above the entropy of that context; None where not
+                       computed.
     """
 
     given: HasFactors

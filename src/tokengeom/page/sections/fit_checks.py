@@ -76,13 +76,10 @@ LARGEST_DECAY = 1e-5
 class FitCheck:
     """One check of one run.
 
-    ``name``
-        One of `CHECKS`.
-    ``sentence``
-        The measured number and the thresholds that it was compared with.
-    ``causes``, ``remedies``
-        Likely causes, those that certainly apply to this run first, and what to try, in this order; both empty where
-        the check fits or could not be judged.
+    ``name``                  One of `CHECKS`.
+    ``sentence``              The measured number and the thresholds that it was compared with.
+    ``causes``, ``remedies``  Likely causes, those that certainly apply to this run first, and what to try, in this
+                              order; both empty where the check fits or could not be judged.
     """
 
     run: str

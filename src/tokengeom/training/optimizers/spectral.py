@@ -29,11 +29,10 @@ _ITERATIONS = 5
 class Spectral(AbstractOptimizer):
     """Orthogonalised gradient.
 
-    ``cutoff``
-        Singular values below ``cutoff`` times the largest count as 0: their directions are rounding noise of the
-        gradient (its columns sum to 0, so there is always one). None means the square root of the machine epsilon.
-    ``nesterov``
-        Orthogonalise ``g + mu u`` instead of ``u``, as Muon does.
+    ``cutoff``    Singular values below ``cutoff`` times the largest count as 0: their directions are rounding noise of
+                  the gradient (its columns sum to 0, so there is always one). None means the square root of the machine
+                  epsilon.
+    ``nesterov``  Orthogonalise ``g + mu u`` instead of ``u``, as Muon does.
     """
 
     slots: ClassVar[int] = 1
