@@ -105,6 +105,7 @@ results: $(STAMP)  ## tables and figures of docs/results, from the rows that are
 
 map: $(STAMP)  ## write docs/map.md
 	$(BIN)/python docs/package_map.py
+	$(BIN)/python docs/keyword_types.py
 
 lock: $(RUN)  ## renew requirements.lock: the newest versions, with hashes, for Python 3.11 and later
 	echo uv | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --all-extras \
