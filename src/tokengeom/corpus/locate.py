@@ -269,9 +269,7 @@ def _open_file(path: Path, settings: ReadingSettings) -> AbstractTextSource | Ab
             return PlainText(path, settings.separator, settings.errors)
 
 
-def _of_one_kind(
-    sources: list[AbstractTextSource | AbstractTokenSource],
-) -> Sources:
+def _of_one_kind(sources: list[AbstractTextSource | AbstractTokenSource]) -> Sources:
     texts = [source for source in sources if isinstance(source, AbstractTextSource)]
     tokens = [source for source in sources if isinstance(source, AbstractTokenSource)]
     if texts and tokens:

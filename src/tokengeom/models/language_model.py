@@ -150,11 +150,7 @@ class AbstractLanguageModel(ABC):
             )
 
     def readout(
-        self,
-        contexts: NDArray[np.integer[Any]],
-        *,
-        bos: bool = False,
-        progress: AbstractProgress | None = None,
+        self, contexts: NDArray[np.integer[Any]], *, bos: bool = False, progress: AbstractProgress | None = None
     ) -> Factors:
         """W (V x d), H (d x m) and bias on contexts, checked to reproduce the model's own logits (before a soft cap).
 
@@ -236,12 +232,7 @@ class FunctionModel(AbstractLanguageModel):
 
 
 def language_model(
-    model: Any,
-    *,
-    head: Any = None,
-    tokenizer: object = None,
-    bos: int | None = None,
-    name: str | None = None,
+    model: Any, *, head: Any = None, tokenizer: object = None, bos: int | None = None, name: str | None = None
 ) -> AbstractLanguageModel:
     """A model in memory, ready for ``compare`` and ``rivals``.
 

@@ -381,11 +381,7 @@ def supports_for_model(counted: NextTokenStatistics, chosen: ModelTextSettings) 
 
 
 def _predictions_at(
-    text: ModelText,
-    models: Sequence[TextStates],
-    settings: CompareSettings,
-    device: str,
-    progress: AbstractProgress,
+    text: ModelText, models: Sequence[TextStates], settings: CompareSettings, device: str, progress: AbstractProgress
 ) -> list[list[LossPrediction] | None]:
     """Predictions at the losses of the models, each solve started at the nearest one; None leaves it to compare."""
     prediction = text.prediction

@@ -270,10 +270,7 @@ _CELL = "text-align:left;padding:0.1em 1em 0.1em 0;vertical-align:top;background
 
 
 def html_table(
-    title: str,
-    rows: Iterable[Sequence[object]],
-    sentences: Iterable[str] = (),
-    columns: Sequence[str] = (),
+    title: str, rows: Iterable[Sequence[object]], sentences: Iterable[str] = (), columns: Sequence[str] = ()
 ) -> str:
     """A table for a notebook: a title, rows with their names first, and sentences below; every text is escaped.
 

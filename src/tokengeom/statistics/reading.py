@@ -34,13 +34,7 @@ from tokengeom.corpus.tokenizers import (
     needs_texts,
 )
 from tokengeom.statistics.engines import AbstractEngine
-from tokengeom.statistics.token_table import (
-    SHORT_LENGTHS,
-    CorpusTotals,
-    TokenRows,
-    TokenTableWriter,
-    read_token_table,
-)
+from tokengeom.statistics.token_table import SHORT_LENGTHS, CorpusTotals, TokenRows, TokenTableWriter, read_token_table
 from tokengeom.statistics.windows import Windows
 
 if TYPE_CHECKING:

@@ -59,14 +59,7 @@ class Spectral(AbstractOptimizer):
     def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
         """``c = (0, lr, momentum, nesterov, exact, cutoff or -1, shrinkage)``."""
         cutoff = -1.0 if self.cutoff is None else self.cutoff
-        return [
-            rates,
-            self.momentum,
-            float(self.nesterov),
-            float(self.method == "svd"),
-            cutoff,
-            rates * decays,
-        ]
+        return [rates, self.momentum, float(self.nesterov), float(self.method == "svd"), cutoff, rates * decays]
 
     def kernel(self) -> Any:
         return update
