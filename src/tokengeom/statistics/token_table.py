@@ -205,9 +205,10 @@ class TokenTableWriter:
 
         if not self._waiting:
             return
-        rows = TokenRows(*(np.concatenate(parts) for parts in zip(*map(_parts, self._waiting), strict=True)))
-        columns = [boolean_array(rows.start), integer_array(rows.lead), list_array(rows.tokens, rows.lengths)]
-        table = pa.Table.from_arrays(columns, names=["start", "lead", "tokens"])
+        columns = zip(*(vars(rows).values() for rows in self._waiting), strict=True)
+        rows = TokenRows(*map(np.concatenate, columns))
+        written = [boolean_array(rows.start), integer_array(rows.lead), list_array(rows.tokens, rows.lengths)]
+        table = pa.Table.from_arrays(written, names=["start", "lead", "tokens"])
         if self._writer is None:
             path = self._folder / f"tokens-{self._shards:05d}.parquet"
             # Ids of natural text hardly compress, and the table is deleted after counting.
@@ -237,7 +238,3 @@ def disk_errors(failed: str) -> Iterator[None]:
             f"{failed}: {error.strerror or error}. Free some space, or point --temp at a larger disk; "
             "nothing was saved."
         ) from error
-
-
-def _parts(rows: TokenRows) -> tuple[Ids, Int, NDArray[np.int32], Bool]:
-    return rows.tokens, rows.lengths, rows.lead, rows.start

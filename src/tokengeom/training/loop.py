@@ -361,7 +361,7 @@ class Loop:
             return
         generators = [sampler.state() for sampler in self.samplers or []]
         checkpoints.save(
-            Snapshot(self._runs(), self.engine.state(), self.step, self.seconds, self.labels.hash, generators)
+            Snapshot(self.step, self.seconds, self.labels.hash, generators, self._runs(), self.engine.state())
         )
 
     @contextmanager
