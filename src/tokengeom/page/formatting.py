@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.verdict import explained_bounds
@@ -108,6 +111,12 @@ def name(token: str, most: int = 60) -> str:
 def full_name(token: str) -> str:
     """The same without shortening."""
     return legible(token) if token else "(empty)"
+
+
+@cache
+def texts(file: str) -> Any:
+    """The sentences in a JSON file beside the templates, by name."""
+    return json.loads(files("tokengeom.page").joinpath("templates", file).read_text(encoding="utf-8"))
 
 
 def count(how_many: int, thing: str, plural: str = "") -> str:
