@@ -134,15 +134,10 @@ _LONGEST_WHITE_SPACE = 1 << 24
 class PlainText(AbstractUtf8Source):
     """Documents of a text file.
 
-    Parameters
-    ----------
-    path
-        The file, or ``-`` for standard input.
-    separator
-        ``"blank"``: one or more blank lines; ``"file"``: the file is one document; ``"auto"``: the marker
-        ``<|endoftext|>`` if the first mebibyte has it, else blank lines; anything else: that marker.
-    errors
-        ``"strict"`` or ``"replace"``, for bytes that are not UTF-8.
+    ``path``       The file, or ``-`` for standard input.
+    ``separator``  ``"blank"``: one or more blank lines; ``"file"``: the file is one document; ``"auto"``: the marker
+                   ``<|endoftext|>`` if the first mebibyte has it, else blank lines; anything else: that marker.
+    ``errors``     ``"strict"`` or ``"replace"``, for bytes that are not UTF-8.
 
     White space around a document is removed, and documents of white space alone are skipped.
     """

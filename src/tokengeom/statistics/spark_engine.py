@@ -257,12 +257,8 @@ _REMEDIES = (
 def open_session(address: str, memory: str | None, spill: Path) -> SparkSession:
     """A new session, with at least one executor if the master is a cluster; otherwise `ResourceError`, in time.
 
-    Parameters
-    ----------
-    memory
-        Memory of the driver and of each executor, such as 2GB; by default Spark's.
-    spill
-        Folder for the driver's temporary files and for the output of Java.
+    ``memory``  Memory of the driver and of each executor, such as 2GB; by default Spark's.
+    ``spill``   Folder for the driver's temporary files and for the output of Java.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession

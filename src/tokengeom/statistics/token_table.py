@@ -94,14 +94,9 @@ class _OpenDocument:
 class TokenTableWriter:
     """Writes batches of documents as a token table; use it as a context manager.
 
-    Parameters
-    ----------
-    folder
-        Where to write the shards; it must exist.
-    overlap
-        Number of tokens that a row repeats from the row before: the longest context to be counted.
-    vocabulary
-        Number of tokens V; ids must be smaller. None: any id is accepted.
+    ``folder``      Where to write the shards; it must exist.
+    ``overlap``     Number of tokens that a row repeats from the row before: the longest context to be counted.
+    ``vocabulary``  Number of tokens V; ids must be smaller. None: any id is accepted.
     """
 
     def __init__(self, folder: Path, overlap: int, vocabulary: int | None = None) -> None:

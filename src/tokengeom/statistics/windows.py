@@ -154,11 +154,8 @@ class ContextPacking:
 def count_windows(tokens: ibis.Table, windows: Windows, packing: ContextPacking) -> ibis.Table:
     """The query that counts every window of a token table; one expression serves every engine that Ibis supports.
 
-    Parameters
-    ----------
-    tokens
-        Columns ``start`` (whether the row's first token is its document's first), ``lead`` (how many tokens at the head
-        of the row were counted with the row before and serve as context only) and ``tokens``.
+    ``tokens``  Columns ``start`` (whether the row's first token is its document's first), ``lead`` (how many tokens at
+                the head of the row were counted with the row before and serve as context only) and ``tokens``.
 
     Returns
     -------
