@@ -124,7 +124,7 @@ def count(how_many: int, thing: str, plural: str = "") -> str:
     return f"{how_many:,} {thing if how_many == 1 else plural or thing + 's'}"
 
 
-def listed(items: Iterable[str], last: str = "and") -> str:
+def listed(items: Iterable[str]) -> str:
     """``a, b and c``."""
     *first, end = items
-    return f"{', '.join(first)} {last} {end}" if first else str(end)
+    return f"{', '.join(first)} and {end}" if first else str(end)

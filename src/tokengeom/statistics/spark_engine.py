@@ -99,7 +99,7 @@ class SparkEngine(AbstractEngine):
         folder = self._spill / self._new_name("answer")
         try:
             self.write(table, folder, "Gathering", SilentProgress())
-            for shard in sorted(folder.glob("part-*.parquet"), key=_shard_number):
+            for shard in sorted(folder.glob("part-*.parquet"), key=lambda shard: int(shard.name.split("-")[1])):
                 with pq.ParquetFile(shard) as file:
                     # Older versions of pyarrow refuse to read a file without rows.
                     if file.num_row_groups:
@@ -221,10 +221,6 @@ def _address(path: str) -> str:
     Characters that Spark would take for a pattern are escaped in paths, not in addresses.
     """
     return path if "://" in path else "file://" + re.sub(r"([*?\[\]{}\\])", r"\\\1", str(Path(path).absolute()))
-
-
-def _shard_number(shard: Path) -> int:
-    return int(shard.name.split("-")[1])
 
 
 def _rows_in(folder: Path) -> int:

@@ -133,10 +133,7 @@ class ContextPacking:
         Fields may be integers, arrays or columns of a relational engine: anything with ``+`` and ``*``.
         """
         codes = [field + _CODE_OF_TOKEN_0 for field in fields]
-        return [reduce(self._append, (codes[index] for index in span)) for span in self.spans]
-
-    def _append(self, key: Any, code: Any) -> Any:
-        return key * self.base + code
+        return [reduce(lambda key, code: key * self.base + code, (codes[i] for i in span)) for span in self.spans]
 
     def unpack(self, keys: Sequence[Int]) -> NDArray[np.int32]:
         """Fields from keys, one row per context."""

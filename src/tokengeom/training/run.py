@@ -255,7 +255,7 @@ class Snapshot:
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write every file but the manifest, and return what the manifest adds to their hashes."""
-        return _write_parts(folder, self.runs, self.state) | to_plain(self)
+        return {**_write_parts(folder, self.runs, self.state), **to_plain(self)}
 
     @staticmethod
     def read(folder: Path, manifest: dict[str, Any]) -> Snapshot:

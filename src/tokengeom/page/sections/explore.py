@@ -262,12 +262,12 @@ class Explorer:
         return {
             **{name: getattr(source, name) for name in ("key", "label", "kind", "gap", "rank")},
             **parts,
-            "heat": {kind: self._heat(getattr(source, kind), kind) for kind in KINDS},
+            "heat": {
+                kind: pack(cosines_between(getattr(source, kind)[self._heat_items(kind)]), "int16", COSINE_STEP)
+                for kind in KINDS
+            },
             "loss": None if source.loss is None else pack(source.loss, "float32"),
         }
-
-    def _heat(self, vectors: NDArray[np.float32], kind: str) -> dict[str, Any]:
-        return pack(cosines_between(vectors[self._heat_items(kind)]), "int16", COSINE_STEP)
 
     def _heat_items(self, kind: str) -> Int:
         """Places, among the chosen ones, of the most frequent items, in the order of the page's heat-maps."""
