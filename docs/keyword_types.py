@@ -85,9 +85,8 @@ def keyword_types() -> str:
         modules |= {match for kind in known.values() for match in re.findall(r"([\w.]+)\.\w+", kind)}
         parts += ["", f"class {name}(TypedDict, total=False):", *(f"    {key}: {kind}" for key, kind in known.items())]
     head = ['"""Settings as typed dictionaries; written by docs/keyword_types.py, as that file explains."""', ""]
-    own, others = (
-        [f"import {one}" for one in sorted(modules) if one.startswith("tokengeom") == ours] for ours in (1, 0)
-    )
+    own = [f"import {module}" for module in sorted(modules) if module.startswith("tokengeom.")]
+    others = [f"import {module}" for module in sorted(modules) if not module.startswith("tokengeom.")]
     return "\n".join([*head, *others, "from typing import TypedDict", "", *own, *parts, ""])
 
 
