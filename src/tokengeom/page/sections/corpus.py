@@ -248,7 +248,7 @@ def _model_sentences(read: ReadModel) -> list[str]:
         saved = f"The model was saved at training step {read.step:,}."
         trained = f"{saved} On which text and how it was trained is not known here."
     return [
-        *(f"{part}." for part in read.states.convention.rstrip(".").split(". ")),
+        *(f"{part}." for part in read.convention.rstrip(".").split(". ")),
         read.bos_sentence(),
         f"On these windows its loss is {number(read.loss, 5)} nats, {number(read.loss_gap, 4)} above the entropy "
         "floor, with the softmax over all rows of the head.",
