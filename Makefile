@@ -103,8 +103,9 @@ results: $(STAMP)  ## tables and figures of docs/results, from the rows that are
 	$(BIN)/python results/make_pages.py
 	$(BIN)/python results/figures_of_the_papers.py
 
-map: $(STAMP)  ## write docs/map.md
+map: $(STAMP)  ## write docs/map.md, and the types of keywords (src/tokengeom/keywords.pyi)
 	$(BIN)/python docs/package_map.py
+	$(BIN)/python docs/keyword_types.py
 
 lock: $(RUN)  ## renew requirements.lock: the newest versions, with hashes, for Python 3.11 and later
 	echo uv | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --all-extras \

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.harness import Benchmark, seconds_per_step
-from tokengeom.models import Linear
+from tokengeom.models.factored import Linear
 from tokengeom.training.cpu_engine import CpuEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.adam import Adam

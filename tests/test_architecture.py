@@ -36,7 +36,6 @@ MAY_IMPORT = {
     "page": MEETING | VERBS | {"figures"},
     "verification": MEETING | VERBS | {"figures", "page"},
     "cli": MEETING | VERBS | {"figures", "page", "verification"},
-    "keywords": MEETING | VERBS | {"page"},
     "extending": MEETING | VERBS | {"figures", "cli"},
 }
 HEAVY = {

@@ -5,57 +5,22 @@ That a type checker refuses a wrong one is checked where tests give wrong ones: 
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import sys
 from dataclasses import fields
+from pathlib import Path
 from subprocess import run
+from types import ModuleType
 from typing import Any, get_type_hints
 
 import pytest
 
 import tokengeom as tg
-from tokengeom import keywords
-from tokengeom.ask.verbs import AskSettings, ExportSettings
-from tokengeom.comparison.compare_texts import CompareTextsSettings
-from tokengeom.comparison.inputs import CompareSettings
-from tokengeom.comparison.rivals import RivalSettings
-from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.compare_models import model_rivals
-from tokengeom.page.settings import ModelTextSettings, ReportSettings, SeveralModelsSettings, TiesSettings
-from tokengeom.statistics.count import CountSettings, count_pairs
-from tokengeom.statistics.cuts import CutSettings
-from tokengeom.statistics.engines import EngineSettings
-from tokengeom.theory.at_loss import LossSettings
-from tokengeom.theory.predict import PredictSettings
-from tokengeom.theory.proxy import ProxySettings
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.simulate import SimulationSettings
+from tokengeom.statistics.count import count_pairs
 
-COUNT = [CountSettings, ReadingSettings, EngineSettings]
-MODEL, MODELS = ([kind, ReadingSettings] for kind in (ModelTextSettings, SeveralModelsSettings))
-SETTINGS: dict[str, list[type[Any]]] = {
-    "ReadingKeywords": [ReadingSettings],
-    "CutKeywords": [CutSettings],
-    "EngineKeywords": [EngineSettings],
-    "PairKeywords": COUNT,
-    "CountKeywords": [*COUNT, CutSettings],
-    "LossKeywords": [LossSettings],
-    "PredictKeywords": [PredictSettings],
-    "ProxyKeywords": [ProxySettings],
-    "TrainKeywords": [TrainingSettings],
-    "SimulateKeywords": [SimulationSettings],
-    "CompareKeywords": [CompareSettings],
-    "RivalKeywords": [RivalSettings],
-    "CompareTextsKeywords": [CompareTextsSettings],
-    "ModelTextKeywords": MODEL,
-    "SeveralModelsKeywords": MODELS,
-    "TiesKeywords": [TiesSettings],
-    "CompareModelsKeywords": [*MODELS, TiesSettings, CompareSettings],
-    "ModelRivalsKeywords": [*MODELS, RivalSettings],
-    "AskKeywords": [AskSettings],
-    "ExportKeywords": [ExportSettings],
-    "ReportKeywords": [ReportSettings, ReadingSettings],
-}
+DOCS = Path(__file__).parents[1] / "docs"
 VERBS: dict[str, Any] = {
     "CountKeywords": tg.count,
     "CutKeywords": tg.NextTokenStatistics.limited,
@@ -76,20 +41,32 @@ VERBS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_keywords_have_the_names_and_types_of_the_settings(name: str) -> None:
-    types = {
-        field.name: get_type_hints(kind, include_extras=True)[field.name]
-        for kind in SETTINGS[name]
-        for field in fields(kind)
-    }
-    if name == "TrainKeywords":
-        del types["model"]
-    assert get_type_hints(getattr(keywords, name)) == types
+@pytest.fixture(scope="module")
+def made() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("keyword_types", DOCS / "keyword_types.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_all_keywords_are_compared() -> None:
-    assert {name for name in vars(keywords) if name.endswith("Keywords")} == set(SETTINGS)
+def test_the_types_are_written_of_the_settings_as_they_are(made: ModuleType) -> None:
+    assert made.FILE.read_text(encoding="utf-8") == made.keyword_types(), "run `make map`"
+
+
+def test_keywords_have_the_names_and_types_of_the_settings(made: ModuleType) -> None:
+    typed: dict[str, Any] = {}
+    exec(compile(made.keyword_types(), "keywords.pyi", "exec", dont_inherit=True), typed)
+    for name, kinds in made.SETTINGS.items():
+        types = {field.name: get_type_hints(kind)[field.name] for kind in kinds for field in fields(kind)}
+        if name == "TrainKeywords":
+            del types["model"]
+        assert get_type_hints(typed[name]) == types
+
+
+def test_every_verb_is_one_of_these(made: ModuleType) -> None:
+    assert set(VERBS) == set(made.SETTINGS)
 
 
 @pytest.mark.parametrize("name", VERBS)

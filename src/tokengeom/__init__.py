@@ -5,9 +5,11 @@ The names below are imported when they are first used, so ``import tokengeom`` i
 
 from __future__ import annotations
 
+import ast
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if sys.version_info < (3, 11):  # noqa: UP036 - pip refuses older versions, a path to the source does not
@@ -16,14 +18,11 @@ if sys.version_info < (3, 11):  # noqa: UP036 - pip refuses older versions, a pa
 if TYPE_CHECKING:
     __version__: str
 
-    from tokengeom.ask.item_report import Explanation as Explanation
-    from tokengeom.ask.item_report import ItemReport as ItemReport
+    # isort: off
+    from tokengeom.ask.item_report import Explanation as Explanation, ItemReport as ItemReport
     from tokengeom.ask.neighbours import Neighbours as Neighbours
     from tokengeom.ask.place import Placed as Placed
-    from tokengeom.ask.verbs import explain as explain
-    from tokengeom.ask.verbs import export as export
-    from tokengeom.ask.verbs import neighbours as neighbours
-    from tokengeom.ask.verbs import place as place
+    from tokengeom.ask.verbs import explain as explain, export as export, neighbours as neighbours, place as place
     from tokengeom.comparison.agreement import Agreement as Agreement
     from tokengeom.comparison.checkpoints import CheckpointCurve as CheckpointCurve
     from tokengeom.comparison.compare import compare as compare
@@ -42,9 +41,7 @@ if TYPE_CHECKING:
     from tokengeom.models.language_model import language_model as language_model
     from tokengeom.models.saved_arrays import load_arrays as load_arrays
     from tokengeom.page.compare_models import compare_models as compare_models
-    from tokengeom.page.report import Report as Report
-    from tokengeom.page.report import estimate as estimate
-    from tokengeom.page.report import report as report
+    from tokengeom.page.report import Report as Report, estimate as estimate, report as report
     from tokengeom.problems.base import Certificate as Certificate
     from tokengeom.results.contract import AbstractResult as AbstractResult
     from tokengeom.results.registry import load as load
@@ -57,75 +54,29 @@ if TYPE_CHECKING:
     from tokengeom.theory.linear import LinearPrediction as LinearPrediction
     from tokengeom.theory.predict import predict as predict
     from tokengeom.theory.predicted_path import PredictedPath as PredictedPath
-    from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction
-    from tokengeom.theory.proxy import predict_proxy as predict_proxy
+    from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction, predict_proxy as predict_proxy
     from tokengeom.theory.tied import TiedPrediction as TiedPrediction
     from tokengeom.training.kernel_features import kernel_features as kernel_features
-    from tokengeom.training.run import Run as Run
-    from tokengeom.training.run import Trajectory as Trajectory
+    from tokengeom.training.run import Run as Run, Trajectory as Trajectory
     from tokengeom.training.settings import TrainingSettings as TrainingSettings
     from tokengeom.training.simulate import simulate as simulate
     from tokengeom.training.simulation import Simulation as Simulation
     from tokengeom.training.train import train as train
-    from tokengeom.verification.verify import Verification as Verification
-    from tokengeom.verification.verify import verify as verify
+    from tokengeom.verification.verify import Verification as Verification, verify as verify
 
-_MODULES = {
-    "AbstractResult": "results.contract",
-    "Agreement": "comparison.agreement",
-    "Certificate": "problems.base",
-    "CheckpointCurve": "comparison.checkpoints",
-    "Comparison": "comparison.comparison",
-    "ContextFeatures": "statistics.context_features",
-    "CountedPairs": "statistics.pairs",
-    "Estimate": "core.resources",
-    "Explanation": "ask.item_report",
-    "Factors": "core.factors",
-    "FeaturePrediction": "theory.features",
-    "ItemReport": "ask.item_report",
-    "LinearPrediction": "theory.linear",
-    "LossPrediction": "theory.at_loss",
-    "Monitor": "comparison.monitor",
-    "Neighbours": "ask.neighbours",
-    "NextTokenStatistics": "statistics.next_token",
-    "Placed": "ask.place",
-    "PredictedPath": "theory.predicted_path",
-    "ProxyPrediction": "theory.proxy",
-    "ReadingSettings": "corpus.locate",
-    "Report": "page.report",
-    "Rivals": "comparison.rival_table",
-    "Run": "training.run",
-    "Simulation": "training.simulation",
-    "TextComparison": "comparison.text_comparison",
-    "TiedPrediction": "theory.tied",
-    "TokengeomError": "core.errors",
-    "TrainingSettings": "training.settings",
-    "Trajectory": "training.run",
-    "Verification": "verification.verify",
-    "cite": "core.citation",
-    "compare": "comparison.compare",
-    "compare_models": "page.compare_models",
-    "compare_texts": "comparison.compare_texts",
-    "count": "statistics.count",
-    "estimate": "page.report",
-    "explain": "ask.verbs",
-    "export": "ask.verbs",
-    "kernel_features": "training.kernel_features",
-    "language_model": "models.language_model",
-    "load": "results.registry",
-    "load_arrays": "models.saved_arrays",
-    "load_checkpoint": "models.checkpoint",
-    "neighbours": "ask.verbs",
-    "place": "ask.verbs",
-    "predict": "theory.predict",
-    "predict_proxy": "theory.proxy",
-    "report": "page.report",
-    "rivals": "comparison.rivals",
-    "simulate": "training.simulate",
-    "train": "training.train",
-    "verify": "verification.verify",
-}
 
+def imports_of(file: str) -> dict[str, str]:
+    """Name -> its module, as the imports of a file say that only type checkers follow."""
+    nodes = [node for node in ast.walk(ast.parse(Path(file).read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
+    return {
+        name.name: node.module
+        for node in nodes
+        if node.module is not None and node.module.startswith("tokengeom.")
+        for name in node.names
+    }
+
+
+_MODULES = imports_of(__file__)
 __all__ = sorted(_MODULES)
 
 
@@ -134,7 +85,7 @@ def __getattr__(name: str) -> object:
         return version("tokengeom")
     if name not in _MODULES:
         raise AttributeError(f"module 'tokengeom' has no attribute '{name}'")
-    return getattr(import_module(f"tokengeom.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

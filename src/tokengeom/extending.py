@@ -12,10 +12,10 @@ Groups of entry points by which a distribution adds members:
 
 from __future__ import annotations
 
-import ast
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tokengeom import imports_of
 
 if TYPE_CHECKING:
     # isort: off
@@ -134,15 +134,7 @@ if TYPE_CHECKING:
     from tokengeom.solvers.ntp_svm import separating_decoder as separating_decoder, solve_ntp_svm as solve_ntp_svm
     from tokengeom.solvers.nuclear_admm import NuclearADMM as NuclearADMM
 
-_IMPORTS = [node for node in ast.walk(ast.parse(Path(__file__).read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
-_MODULE_OF = {
-    name.name: node.module
-    for node in _IMPORTS
-    if node.module is not None and node.module.startswith("tokengeom.")
-    for name in node.names
-}
-"""Name -> its module, as the imports above say, which type checkers alone follow."""
-
+_MODULE_OF = imports_of(__file__)
 __all__ = sorted(_MODULE_OF)
 
 

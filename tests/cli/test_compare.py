@@ -20,7 +20,7 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
-from tokengeom.training import train
+from tokengeom.training.train import train
 
 DRAWS = ["--permutations", 20]
 

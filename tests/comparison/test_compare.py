@@ -32,8 +32,9 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import predict_proxy
-from tokengeom.training import SoftLabels, train
+from tokengeom.training.objective import SoftLabels
 from tokengeom.training.simulate import simulate
+from tokengeom.training.train import train
 from tokengeom.verification.verify import verify
 from training_problems import paper_setting, random_statistics
 

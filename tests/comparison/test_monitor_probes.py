@@ -21,7 +21,9 @@ from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import proxy
-from tokengeom.training import SoftLabels, State, train
+from tokengeom.training.loop import State
+from tokengeom.training.objective import SoftLabels
+from tokengeom.training.train import train
 from training_problems import paper_setting, random_statistics
 
 LINEAR = ["cosine", "cosine_without_finite", "finite_error"] + [f"margin_{name}" for name in NORMS]

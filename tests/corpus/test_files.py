@@ -18,7 +18,8 @@ import pytest
 from tokengeom import count
 from tokengeom.core.errors import CorpusError, TokengeomError
 from tokengeom.corpus import files
-from tokengeom.corpus.files import Utf8Reader, byte_chunks, ignore_bytes, require_plain_file, shortened
+from tokengeom.corpus.documents import PlainText
+from tokengeom.corpus.files import byte_chunks, ignore_bytes, require_plain_file, shortened
 
 TEXT = b"one two three " * 500
 
@@ -135,7 +136,7 @@ def test_other_encodings_are_refused(tmp_path: Path, encoding: str, errors: str)
     text = "中文。" * 100 if encoding == "utf-16" else "plain text"
     (tmp_path / "a.txt").write_bytes(text.encode(encoding))
     with pytest.raises(CorpusError, match="UTF-16"):
-        list(Utf8Reader(tmp_path / "a.txt", "a.txt", errors).chunks(ignore_bytes))  # type: ignore[arg-type]
+        list(PlainText(tmp_path / "a.txt", errors=errors).pieces())  # type: ignore[arg-type]
 
 
 def test_messages_of_libraries_are_shortened() -> None:

@@ -17,10 +17,12 @@ from tokengeom.models.network import Network
 from tokengeom.models.networks.tied import Tied, tied_states
 from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training import Run, SoftLabels, TrainingSettings, train
 from tokengeom.training.cpu_engine import CpuEngine
 from tokengeom.training.network_engine import NetworkEngine
-from tokengeom.training.train import build_network
+from tokengeom.training.objective import SoftLabels
+from tokengeom.training.run import Run
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.train import build_network, train
 
 TINY: dict[str, Any] = {"dim": 6, "seed": 2, "precision": "float64"}
 

@@ -87,7 +87,7 @@ def test_the_page_says_what_was_read_and_what_is_missing(contents: ReportContent
 
 def test_a_single_model_has_no_curve_and_no_table_of_checkpoints(contents: ReportContents) -> None:
     judged = contents.models["checkpoint-200"]
-    unknown = replace(judged, states=replace(judged.states, step=None))
+    unknown = replace(judged, step=None)
     one = replace(contents, models={"checkpoint-200": unknown})
     section = model(Page(one))
     assert (section.title, section.view["curve"]) == ("The model", None)

@@ -133,7 +133,7 @@ def test_a_forged_model_is_found(finished: Report, tmp_path: Path) -> None:
     shutil.copytree(finished.page.parent, tmp_path / "copy")
     folder = tmp_path / "copy/page-results/model-2"
     read = ReadModel.load(folder)
-    forged = replace(read, states=replace(read.states, factors=replace(read.states.factors, W=2 * read.W)))
+    forged = replace(read, factors=replace(read.factors, W=2 * read.W))
     forged.save(folder)
     assert tg.verify(folder.parent).failed == ("model-2: its manifest is the one in the record",)
     forge_report(folder.parent, forge, "model-2")

@@ -23,7 +23,6 @@ from pipeline_cases import plain_page, results_of
 from study_cases import run_study
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.compare_texts import compare_texts
-from tokengeom.comparison.model_states import ModelStates
 from tokengeom.core.errors import InputError, MissingExtraError
 from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.read_model import ReadModel
@@ -95,7 +94,7 @@ def model_that_was_read(curve: CheckpointCurve) -> ReadModel:
     assert curve.stats is not None
     names = ("step", "convention", "factors", "loss_gap", "bos", "other_gap")
     fields = {name: getattr(point, name) for name in names}
-    return ReadModel(ModelStates(name=point.model, statistics_hash=curve.stats.hash, **fields), point.entropy)
+    return ReadModel(name=point.model, statistics_hash=curve.stats.hash, **fields, entropy=point.entropy)
 
 
 def checkpoint_curve(folder: Path) -> CheckpointCurve:

@@ -20,9 +20,12 @@ from tokengeom.core.settings import member_names
 from tokengeom.models.networks.base import architecture_named
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
-from tokengeom.training import Run, SoftLabels, Steps, TrainingSettings, train
+from tokengeom.training.objective import SoftLabels
+from tokengeom.training.optimizers.base import Steps
 from tokengeom.training.optimizers.spectral import Spectral
-from tokengeom.training.train import build_network
+from tokengeom.training.run import Run
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.train import build_network, train
 from tokengeom.verification.verify import verify
 from waiting import wait_until
 
@@ -116,7 +119,7 @@ KILLED = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from network_cases import small_stories
-from tokengeom.training import train
+from tokengeom.training.train import train
 train(small_stories(), "lstm", dim=8, layers=1, batch=8, steps=10**9, rate_schedule="constant",
       checkpoint=sys.argv[1], checkpoint_seconds=0.05)
 """

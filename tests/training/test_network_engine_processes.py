@@ -12,8 +12,9 @@ import pytest
 
 from network_cases import small_stories
 from tokengeom.core.processes import Processes
-from tokengeom.training import Run, train
 from tokengeom.training.network_engine import NetworkEngine
+from tokengeom.training.run import Run
+from tokengeom.training.train import train
 from waiting import PATIENCE
 
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

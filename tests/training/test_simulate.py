@@ -16,10 +16,11 @@ from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.numerics import centre_columns, cosines
 from tokengeom.core.progress import SilentProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training import Run, train
 from tokengeom.training.optimizers.adamw import AdamW
+from tokengeom.training.run import Run
 from tokengeom.training.simulate import FIRST_SEED, SURE, UNSURE, estimate_simulation, simulate, steps_to
 from tokengeom.training.simulation import Simulation, _spread
+from tokengeom.training.train import train
 
 QUICK: dict[str, Any] = {"dim": 8, "learning_rate": 1e-2, "rate_schedule": "constant"}
 

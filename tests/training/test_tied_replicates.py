@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from network_cases import small_stories
-from tokengeom.training import train
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulate import FIRST_SEED, simulate
 from tokengeom.training.tied_replicates import BLOCK, TiedReplicates
+from tokengeom.training.train import train
 
 HOW: dict[str, Any] = {"model": "tied", "dim": 8, "learning_rate": 1e-2, "rate_schedule": "constant"}
 CASES: dict[str, dict[str, Any]] = {

@@ -42,7 +42,9 @@ import sys
 for name in ("numba", "scipy", "pyarrow", "pandas", "rich", "duckdb", "threadpoolctl"):
     sys.modules[name] = None
 import numpy as np
-from tokengeom.training import SoftLabels, TrainingSettings, train_many
+from tokengeom.training.objective import SoftLabels
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.train import train_many
 labels = SoftLabels.from_dense(np.array([[0.5, 0.0], [0.5, 0.2], [0.0, 0.8]]))
 runs = train_many(labels, [TrainingSettings(dim=2, seed=s, optimizer="adamw", steps=5) for s in range(2)])
 assert all(run.status == "finished" for run in runs)

@@ -144,7 +144,7 @@ KILLED = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from training_problems import random_statistics
-from tokengeom.training import train
+from tokengeom.training.train import train
 train(random_statistics(0), "ufm", dim=4, optimizer="adam", batch=3, steps=10**9, checkpoint=sys.argv[1],
       checkpoint_seconds=0.01, learning_rate=1e-4)
 """

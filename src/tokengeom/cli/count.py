@@ -21,6 +21,7 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
+from tokengeom.statistics.saved_statistics import followers
 from tokengeom.statistics.supports import warnings_about
 
 if TYPE_CHECKING:
@@ -137,16 +138,9 @@ def _cuts(statistics: NextTokenStatistics) -> Table:
 
 def _contexts(statistics: NextTokenStatistics) -> Table:
     table = plain_table("Most frequent contexts", ("windows", "context", "next tokens"), 3)
-    for j in statistics.most_frequent(_CONTEXTS):
-        tokens = statistics.next_tokens(int(j), _TOKENS)
-        more, left_out = int(statistics.support_sizes[j]) - len(tokens), float(statistics.left_out[j])
-        # Shares of all windows of the context in the text, also of those that a cut left out.
-        followers = ", ".join(f"{shown(token)} {rounded_percent(p * (1 - left_out))}" for token, p in tokens)
-        rest = f", and {more:,} more" if more > 0 else ""
-        rest += f" (left out: {rounded_percent(left_out)})" if left_out else ""
-        table.add_row(
-            f"{statistics.context_counts[j]:,}", Text(shown(statistics.context_text(int(j)))), Text(followers + rest)
-        )
+    for j in statistics.most_frequent(_CONTEXTS).tolist():
+        context, tokens = shown(statistics.context_text(j)), followers(statistics, j, _TOKENS, shown)
+        table.add_row(f"{statistics.context_counts[j]:,}", Text(context), Text(tokens))
     return table
 
 

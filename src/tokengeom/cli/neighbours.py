@@ -133,12 +133,7 @@ def neighbours_command(
 
 
 def required_item(
-    verb: str,
-    result: str | None,
-    item: str | None,
-    stats: Path | None,
-    model: Path | None,
-    text: Sequence[str] | None,
+    verb: str, result: str | None, item: str | None, stats: Path | None, model: Path | None, text: Sequence[str] | None
 ) -> str:
     """The token or context that is asked for, after arguments that do not belong together were refused.
 

@@ -189,10 +189,8 @@ def print_summary(
 ) -> None:
     """Print a result, how long it took, where it was saved, and the hash that `verify --expect` takes.
 
-    ``print_text``
-        Prints the result for a reader; its summary by default.
-    ``more``
-        Further entries of the JSON object.
+    ``print_text``  Prints the result for a reader; its summary by default.
+    ``more``        Further entries of the JSON object.
     """
     seconds = time.monotonic() - began
     if not is_main_process():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,10 +13,8 @@ from tokengeom.cli.output import make_and_print, print_estimate
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
 from tokengeom.core.progress import AbstractProgress
+from tokengeom.results.contract import AbstractResult
 from tokengeom.theory.predict import PredictSettings
-
-if TYPE_CHECKING:
-    from tokengeom.results.contract import AbstractResult
 
 
 @app.command("predict")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import metadata, version
+from importlib.resources import files
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import takes
@@ -26,38 +28,14 @@ class Paper:
 
     key: str
     title: str
-    authors: tuple[tuple[str, str], ...]
+    authors: Sequence[tuple[str, str]]
     venue: str
     year: int
     arxiv: str
 
 
-PAPERS = (
-    Paper(
-        "thrampoulidis2024",
-        "Implicit Optimization Bias of Next-Token Prediction in Linear Models",
-        (("Thrampoulidis", "Christos"),),
-        "Advances in Neural Information Processing Systems",
-        2024,
-        "2402.18551",
-    ),
-    Paper(
-        "zhao2024",
-        "Implicit Geometry of Next-token Prediction: From Language Sparsity Patterns to Model Representations",
-        (("Zhao", "Yize"), ("Behnia", "Tina"), ("Vakilian", "Vala"), ("Thrampoulidis", "Christos")),
-        "Conference on Language Modeling",
-        2024,
-        "2408.15417",
-    ),
-    Paper(
-        "zhao2025",
-        "On the Geometry of Semantics in Next-token Prediction",
-        (("Zhao", "Yize"), ("Thrampoulidis", "Christos")),
-        "",
-        2025,
-        "2505.08348",
-    ),
-)
+_PAPERS = files("tokengeom.core").joinpath("papers.json").read_text("utf-8")
+PAPERS = tuple(Paper(**paper) for paper in json.loads(_PAPERS))
 
 
 @takes()

@@ -222,12 +222,7 @@ def _as_array(name: str, given: object) -> Float:
 
 def check_embeddings(given: Matrix, m: int) -> Float:
     """Embeddings as a d x m float64 array, or an error that names the shape, entry or column at fault."""
-    try:
-        H = dense(given)
-    except (TypeError, ValueError) as cause:
-        raise ProblemError(
-            f"Embeddings must be a d x m array of numbers; got {type(given).__name__}: {cause}"
-        ) from cause
+    H = _as_array("Embeddings", given)
     if H.ndim != 2 or H.shape[1] != m or H.shape[0] == 0:
         hint = " They look transposed: pass H.T." if H.ndim == 2 and H.shape[0] == m else ""
         raise ProblemError(

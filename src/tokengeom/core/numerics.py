@@ -219,12 +219,9 @@ def jackknife_interval(
     ratio is computed again without each block. From five trainings on, they are left out in turn as well, and both
     variances are added.
 
-    ``pairs``, ``both``
-        Pairs of blocks (p x 2), and the number without both of them (p), for the correction.
-    ``bounded``
-        Whether the number lies in [-1, 1].
-    ``trainings``
-        The number without each training, where they are left out in turn too.
+    ``pairs``, ``both``  Pairs of blocks (p x 2), and the number without both of them (p), for the correction.
+    ``bounded``          Whether the number lies in [-1, 1].
+    ``trainings``        The number without each training, where they are left out in turn too.
     """
     from scipy.special import stdtrit
 

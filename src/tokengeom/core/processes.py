@@ -15,8 +15,7 @@ from tokengeom.core.errors import ResourceError
 class Interruption:
     """Whether a signal asked this process to end; any error after that is a consequence of it.
 
-    ``too_late``
-        Whether the process is ending anyway: a signal then changes the exit code alone.
+    ``too_late``  Whether the process is ending anyway: a signal then changes the exit code alone.
     """
 
     arrived = False

@@ -46,23 +46,15 @@ def option(
 ) -> Any:
     """A field of a settings dataclass.
 
-    Parameters
-    ----------
-    default
-        Its default, in Python and on the command line.
-    help
-        Its documentation: a sentence or two.
-    panel
-        Heading under which the command's help lists it.
-    short
-        One-letter name on the command line.
-    choices, suggestions
-        Names that it must be one of, or names among others, looked up when they are needed; the command line lists the
-        former in its help and completes both.
-    parse
-        From the text of a command line to the value, for a value that is not a plain string, number or path.
-    python_only
-        Whether the command line leaves it out.
+    ``default``                   Its default, in Python and on the command line.
+    ``help``                      Its documentation: a sentence or two.
+    ``panel``                     Heading under which the command's help lists it.
+    ``short``                     One-letter name on the command line.
+    ``choices``, ``suggestions``  Names that it must be one of, or names among others, looked up when they are needed;
+                                  the command line lists the former in its help and completes both.
+    ``parse``                     From the text of a command line to the value, for a value that is not a plain string,
+                                  number or path.
+    ``python_only``               Whether the command line leaves it out.
     """
     described = {"help": help, "panel": panel, "short": short, "parse": parse, "python_only": python_only}
     return dataclasses.field(default=default, metadata={**described, "choices": choices, "suggestions": suggestions})

@@ -6,6 +6,8 @@ in several pieces, and many short documents in one batch.
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import re
 import sys
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.core.errors import CorpusError, ResourceError
-from tokengeom.corpus.files import STANDARD_INPUT, Errors, OnBytes, Utf8Reader, file_size, ignore_bytes
+from tokengeom.corpus.files import STANDARD_INPUT, Errors, OnBytes, byte_chunks, file_size, ignore_bytes
 
 Ids = NDArray[np.int32]
 
@@ -28,6 +30,8 @@ _NEAR = 4096
 """Characters at the end of a text in which a place to split it is looked for first."""
 DEFAULT_MEMORY = 2 * 10**9
 """Bytes of memory that reading may take where no limit is given."""
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,9 @@ def pieces_of(text: str) -> Iterator[Piece]:
 class TokenBatch:
     """Documents as token ids, one after the other.
 
-    ``tokens``
-        All ids of the batch.
-    ``lengths``
-        Number of ids of each document, or part of a document, in the batch; they add up to ``tokens.size``.
-    ``continues``
-        Whether the first ids continue the last document of the batch before.
+    ``tokens``     All ids of the batch.
+    ``lengths``    Number of ids of each document, or part of a document, in the batch; they add up to ``tokens.size``.
+    ``continues``  Whether the first ids continue the last document of the batch before.
     """
 
     tokens: Ids
@@ -112,7 +113,11 @@ class AbstractTokenSource(AbstractSource):
 
 
 class AbstractUtf8Source(AbstractTextSource):
-    """A text source over one UTF-8 file."""
+    """A text source over one UTF-8 file, read in chunks, with every kind of line end as a line feed.
+
+    With ``errors="replace"`` every byte that is not valid UTF-8 becomes one U+FFFD and is counted; with
+    ``errors="strict"`` the first one is an error that names its position.
+    """
 
     def __init__(self, path: Path, errors: Errors) -> None:
         super().__init__("standard input" if path == STANDARD_INPUT else str(path))
@@ -121,9 +126,44 @@ class AbstractUtf8Source(AbstractTextSource):
         self.repeatable = path != STANDARD_INPUT
 
     def _text(self, on_bytes: OnBytes) -> Iterator[str]:
-        reader = Utf8Reader(self._path, self.name, self._errors)
-        yield from reader.chunks(on_bytes)
-        self.replaced_bytes = reader.replaced_bytes
+        # surrogateescape maps each bad byte to one lone surrogate, so bytes can be counted.
+        policy = "strict" if self._errors == "strict" else "surrogateescape"
+        decoder = codecs.getincrementaldecoder("utf-8-sig")(errors=policy)
+        newlines = io.IncrementalNewlineDecoder(None, translate=True)
+        offset = self.replaced_bytes = 0
+        for chunk in byte_chunks(self._path, on_bytes):
+            yield newlines.decode(self._decode(decoder, chunk, offset, final=False))
+            offset += len(chunk)
+        yield newlines.decode(self._decode(decoder, b"", offset, final=True), final=True)
+
+    def _decode(self, decoder: codecs.IncrementalDecoder, chunk: bytes, offset: int, final: bool) -> str:
+        self._refuse_other_encodings(chunk, offset)
+        pending = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(chunk, final)
+        except UnicodeDecodeError as error:
+            where = offset - pending + error.start
+            bad = error.object[error.start]
+            raise CorpusError(
+                f"{self.name} is not valid UTF-8: byte 0x{bad:02x} at position {where:,}. "
+                "Convert the file, or pass --errors replace to read each invalid byte as U+FFFD."
+            ) from error
+        if self._errors == "replace":
+            text, replaced = _ESCAPED_BYTE.subn("\ufffd", text)
+            self.replaced_bytes += replaced
+        return text
+
+    def _refuse_other_encodings(self, chunk: bytes, offset: int) -> None:
+        if offset == 0 and chunk.startswith(_UTF16_MARKS):
+            raise CorpusError(
+                f"{self.name} is not UTF-8: it begins with the mark of UTF-16. Convert it first, as in: "
+                f"iconv -f UTF-16 -t UTF-8"
+            )
+        if b"\0" in chunk:
+            raise CorpusError(
+                f"{self.name} is not text: byte {offset + chunk.index(0):,} is zero. "
+                "Token files need --format bin; UTF-16 text must be converted to UTF-8 first."
+            )
 
 
 AUTO = "auto"
@@ -137,15 +177,10 @@ _LONGEST_WHITE_SPACE = 1 << 24
 class PlainText(AbstractUtf8Source):
     """Documents of a text file.
 
-    Parameters
-    ----------
-    path
-        The file, or ``-`` for standard input.
-    separator
-        ``"blank"``: one or more blank lines; ``"file"``: the file is one document; ``"auto"``: the marker
-        ``<|endoftext|>`` if the first mebibyte has it, else blank lines; anything else: that marker.
-    errors
-        ``"strict"`` or ``"replace"``, for bytes that are not UTF-8.
+    ``path``       The file, or ``-`` for standard input.
+    ``separator``  ``"blank"``: one or more blank lines; ``"file"``: the file is one document; ``"auto"``: the marker
+                   ``<|endoftext|>`` if the first mebibyte has it, else blank lines; anything else: that marker.
+    ``errors``     ``"strict"`` or ``"replace"``, for bytes that are not UTF-8.
 
     White space around a document is removed, and documents of white space alone are skipped.
     """

@@ -1,14 +1,11 @@
-"""Files of a corpus as bytes and as text: plain files only, unpacked in pieces of bounded size, checked to be UTF-8."""
+"""Files of a corpus as bytes: plain files only, unpacked in pieces of bounded size."""
 
 from __future__ import annotations
 
 import bz2
-import codecs
 import gzip
-import io
 import lzma
 import os
-import re
 import stat
 import sys
 import zlib
@@ -30,9 +27,7 @@ _CHUNK_BYTES = 1 << 20
 _XZ_MEMORY = 1 << 28
 """Memory that unpacking .xz may take; files of ``xz -9`` need a quarter of it. The other formats need less."""
 
-_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _BROKEN_STREAM = (EOFError, OSError, lzma.LZMAError, zlib.error)
-_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def ignore_bytes(_: int) -> None:
@@ -183,56 +178,3 @@ def _streams(raw: IO[bytes], new: Callable[[], _Unpacker]) -> Iterator[bytes]:
         data = unpacker.unused_data or raw.read(_CHUNK_BYTES)
         while data and not (data := data.lstrip(b"\0")):
             data = raw.read(_CHUNK_BYTES)
-
-
-class Utf8Reader:
-    """Reads a file as UTF-8 in chunks, with every kind of line end as a line feed.
-
-    With ``errors="replace"`` every byte that is not valid UTF-8 becomes one U+FFFD and is counted; with
-    ``errors="strict"`` the first one is an error that names its position.
-    """
-
-    def __init__(self, path: Path, name: str, errors: Errors) -> None:
-        self._path, self._name, self._errors = path, name, errors
-        self.replaced_bytes = 0
-
-    def chunks(self, on_bytes: OnBytes) -> Iterator[str]:
-        """Yield the decoded text in order."""
-        # surrogateescape maps each bad byte to one lone surrogate, so bytes can be counted.
-        policy = "strict" if self._errors == "strict" else "surrogateescape"
-        decoder = codecs.getincrementaldecoder("utf-8-sig")(errors=policy)
-        newlines = io.IncrementalNewlineDecoder(None, translate=True)
-        offset = 0
-        for chunk in byte_chunks(self._path, on_bytes):
-            yield newlines.decode(self._decode(decoder, chunk, offset, final=False))
-            offset += len(chunk)
-        yield newlines.decode(self._decode(decoder, b"", offset, final=True), final=True)
-
-    def _decode(self, decoder: codecs.IncrementalDecoder, chunk: bytes, offset: int, final: bool) -> str:
-        self._refuse_other_encodings(chunk, offset)
-        pending = len(decoder.getstate()[0])
-        try:
-            text = decoder.decode(chunk, final)
-        except UnicodeDecodeError as error:
-            where = offset - pending + error.start
-            bad = error.object[error.start]
-            raise CorpusError(
-                f"{self._name} is not valid UTF-8: byte 0x{bad:02x} at position {where:,}. "
-                "Convert the file, or pass --errors replace to read each invalid byte as U+FFFD."
-            ) from error
-        if self._errors == "replace":
-            text, replaced = _ESCAPED_BYTE.subn("\ufffd", text)
-            self.replaced_bytes += replaced
-        return text
-
-    def _refuse_other_encodings(self, chunk: bytes, offset: int) -> None:
-        if offset == 0 and chunk.startswith(_UTF16_MARKS):
-            raise CorpusError(
-                f"{self._name} is not UTF-8: it begins with the mark of UTF-16. Convert it first, as in: "
-                f"iconv -f UTF-16 -t UTF-8"
-            )
-        if b"\0" in chunk:
-            raise CorpusError(
-                f"{self._name} is not text: byte {offset + chunk.index(0):,} is zero. "
-                "Token files need --format bin; UTF-16 text must be converted to UTF-8 first."
-            )

@@ -151,9 +151,7 @@ def train_bpe(texts: Iterator[str], size: int) -> HuggingFaceTokenizer:
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size,
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=size, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     with _errors_of_library("The BPE tokenizer could not be trained"):
         tokenizer.train_from_iterator(texts, trainer)

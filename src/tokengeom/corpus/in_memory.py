@@ -28,8 +28,7 @@ _BATCH_ROWS = 1024
 def open_iterable(documents: Iterable[object], name: str | None = None) -> AbstractTextSource | AbstractTokenSource:
     """A text source for strings, a token source for arrays of ids; the first document decides.
 
-    ``name``
-        Name of the source in messages and in what is saved; by default its number of documents.
+    ``name``  Name of the source in messages and in what is saved; by default its number of documents.
     """
     again = documents if not isinstance(documents, Iterator) else None
     if name is None:

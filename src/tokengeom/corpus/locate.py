@@ -107,13 +107,11 @@ def _refuse_misspelt_paths(documents: Sequence[object]) -> None:
     """Refuse a document that looks like the path of a file, which then does not exist."""
     for document in documents:
         name = document[:_LONGEST_NAME] if isinstance(document, str) else ""
-        if isinstance(document, Path) or (plain_suffix(Path(name)) in _KNOWN_SUFFIXES and not _has_space(name)):
+        if isinstance(document, Path) or (
+            plain_suffix(Path(name)) in _KNOWN_SUFFIXES and not any(map(str.isspace, name))
+        ):
             refuse_address(str(document))
             raise CorpusError(f"There is no file, folder or match for '{document}'. Check the path.")
-
-
-def _has_space(text: str) -> bool:
-    return any(map(str.isspace, text))
 
 
 def _is_path(item: object) -> bool:
@@ -138,10 +136,8 @@ def _matches(name: str) -> list[Path]:
 class FoundFiles:
     """The files that names stand for.
 
-    ``read``
-        Files of a corpus; folders are searched with their subfolders, in alphabetical order.
-    ``skipped``
-        Files in these folders that are not text.
+    ``read``     Files of a corpus; folders are searched with their subfolders, in alphabetical order.
+    ``skipped``  Files in these folders that are not text.
     """
 
     read: tuple[Path, ...]
@@ -271,9 +267,7 @@ def _open_file(path: Path, settings: ReadingSettings) -> AbstractTextSource | Ab
             return PlainText(path, settings.separator, settings.errors)
 
 
-def _of_one_kind(
-    sources: list[AbstractTextSource | AbstractTokenSource],
-) -> Sources:
+def _of_one_kind(sources: list[AbstractTextSource | AbstractTokenSource]) -> Sources:
     texts = [source for source in sources if isinstance(source, AbstractTextSource)]
     tokens = [source for source in sources if isinstance(source, AbstractTokenSource)]
     if texts and tokens:

@@ -50,16 +50,10 @@ _OFTEN, _TIMES_AVERAGE, _SELDOM = 10, 5, 0.01
 class TokenFile(AbstractTokenSource):
     """Documents of a ``.bin`` file.
 
-    Parameters
-    ----------
-    path
-        The file; little-endian.
-    dtype
-        One of ``uint16``, ``uint32``, ``int32``, ``int64``. The file itself does not say.
-    separator
-        Id that ends a document; None if the file is one document.
-    keep_separator
-        Whether the id is kept, as the last token of its document, so ends are predicted too.
+    ``path``            The file; little-endian.
+    ``dtype``           One of ``uint16``, ``uint32``, ``int32``, ``int64``. The file itself does not say.
+    ``separator``       Id that ends a document; None if the file is one document.
+    ``keep_separator``  Whether the id is kept, as the last token of its document, so ends are predicted too.
     """
 
     likely_separator: int | None = None

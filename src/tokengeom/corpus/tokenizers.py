@@ -345,13 +345,9 @@ SUGGESTED_TOKENIZERS = (*TOKENIZERS[:-1], "bpe:4096")
 def make_tokenizer(wanted: object, texts: Callable[[], Iterator[str]] | None = None) -> AbstractTokenizer:
     """Make or load a tokenizer.
 
-    Parameters
-    ----------
-    wanted
-        ``word``, ``whitespace``, ``code``, ``character``, ``byte``, ``bpe`` (of 1024 tokens), ``bpe:SIZE``, the path of
-        a saved tokenizer, or a tokenizer: one of these, or one of Hugging Face's libraries.
-    texts
-        Opens the texts that a BPE is trained on.
+    ``wanted``  ``word``, ``whitespace``, ``code``, ``character``, ``byte``, ``bpe`` (of 1024 tokens), ``bpe:SIZE``, the
+                path of a saved tokenizer, or a tokenizer: one of these, or one of Hugging Face's libraries.
+    ``texts``   Opens the texts that a BPE is trained on.
     """
     if isinstance(wanted, AbstractTokenizer):
         return wanted

@@ -87,11 +87,7 @@ def _similarity(runs: Mapping[str, Run], column: str) -> list[Curve]:
 
 
 def step_panel(
-    title: str,
-    y_label: str,
-    curves: Sequence[Curve],
-    scale: Scale = "linear",
-    levels: Sequence[tuple[str, float]] = (),
+    title: str, y_label: str, curves: Sequence[Curve], scale: Scale = "linear", levels: Sequence[tuple[str, float]] = ()
 ) -> LinePanel:
     """A panel of measurements by step, on a logarithmic axis."""
     return LinePanel(title, "step", y_label, curves, "log", scale, levels)

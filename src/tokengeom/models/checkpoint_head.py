@@ -86,10 +86,8 @@ class Head:
     def require_logits(self, H: Float, logits: Float, name: str = "the model", rows: Int | None = None) -> None:
         """Refuse hidden states H (d x m) that do not reproduce the model's own logits (V x m).
 
-        ``name``
-            How the error calls the model.
-        ``rows``
-            Tokens whose logits were given; None for all.
+        ``name``  How the error calls the model.
+        ``rows``  Tokens whose logits were given; None for all.
         """
         if not (np.isfinite(H).all() and np.isfinite(logits).all()):
             raise CheckpointError(
@@ -115,10 +113,8 @@ class Head:
 def find_head(module: Any, head: Any, caps: list[float]) -> Head:
     """The head of a module.
 
-    ``head``
-        The layer that makes the logits.
-    ``caps``
-        Soft caps that the module's config names.
+    ``head``  The layer that makes the logits.
+    ``caps``  Soft caps that the module's config names.
     """
     weight, name = getattr(head, "weight", None), type(module).__name__
     if weight is None or weight.ndim != 2:

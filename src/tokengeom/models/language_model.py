@@ -150,11 +150,7 @@ class AbstractLanguageModel(ABC):
             )
 
     def readout(
-        self,
-        contexts: NDArray[np.integer[Any]],
-        *,
-        bos: bool = False,
-        progress: AbstractProgress | None = None,
+        self, contexts: NDArray[np.integer[Any]], *, bos: bool = False, progress: AbstractProgress | None = None
     ) -> Factors:
         """W (V x d), H (d x m) and bias on contexts, checked to reproduce the model's own logits (before a soft cap).
 
@@ -173,10 +169,8 @@ class AbstractLanguageModel(ABC):
 class ModuleModel(AbstractLanguageModel):
     """A PyTorch module that computes logits from token ids by calling a linear head once.
 
-    ``module``
-        The module itself.
-    ``head_module``
-        The part of it whose weight is W and whose input is h.
+    ``module``       The module itself.
+    ``head_module``  The part of it whose weight is W and whose input is h.
     """
 
     module: Any = None
@@ -213,8 +207,7 @@ class ModuleModel(AbstractLanguageModel):
 class FunctionModel(AbstractLanguageModel):
     """A function from token ids to hidden states, and a head that was given with it.
 
-    ``function``
-        From an array of token ids (batch x length) to the states that the head is applied to (batch x d).
+    ``function``  From an array of token ids (batch x length) to the states that the head is applied to (batch x d).
     """
 
     function: Callable[[Any], Any] | None = None
@@ -239,12 +232,7 @@ class FunctionModel(AbstractLanguageModel):
 
 
 def language_model(
-    model: Any,
-    *,
-    head: Any = None,
-    tokenizer: object = None,
-    bos: int | None = None,
-    name: str | None = None,
+    model: Any, *, head: Any = None, tokenizer: object = None, bos: int | None = None, name: str | None = None
 ) -> AbstractLanguageModel:
     """A model in memory, ready for ``compare`` and ``rivals``.
 

@@ -71,12 +71,10 @@ def code_hash(names: tuple[str, ...] = ()) -> str:
 class ResultsFolder:
     """The results of one report on disk.
 
-    ``stages``
-        Key, inputs, seconds and hash of the manifest by name of the stage, in the order in which they were made.
-    ``page``
-        Name, key, inputs, hash, seconds and provenance of the page; empty until it is written.
-    ``made``
-        Names of what was made since the folder was opened; the rest was found.
+    ``stages``  Key, inputs, seconds and hash of the manifest by name of the stage, in the order in which they were
+                made.
+    ``page``    Name, key, inputs, hash, seconds and provenance of the page; empty until it is written.
+    ``made``    Names of what was made since the folder was opened; the rest was found.
     """
 
     def __init__(self, folder: Path, version: str) -> None:

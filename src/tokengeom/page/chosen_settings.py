@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,8 +49,7 @@ from tokengeom.corpus.tokenizers import is_kind
 from tokengeom.page.compare_models import occur_once
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.source_text import SourceText, TextSample, choose_tokenizer
-from tokengeom.results.contract import AbstractResult, data_frame
-from tokengeom.results.convert import damaged, read_json_as, write_json
+from tokengeom.results.contract import AbstractJsonResult, data_frame
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.supports import skipped_sentence
@@ -69,24 +67,22 @@ MOST_MISSING = 0.1
 NEARLY_BEST = 0.9
 LEAST_GAIN = 0.01
 """Nats per window by which the first token of a context must help to predict."""
-FILE = "choice.json"
 FROM_SAMPLE = "The settings were chosen from the first"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Choice(AbstractResult):
+class Choice(AbstractJsonResult):
     """Settings of a report's text, with the reasons for them.
 
-    ``settings``
-        Tokenizer (None for token ids without one), context length, and limits of contexts and vocabulary.
-    ``reasons``
-        Sentences about this text.
-    ``candidates``
-        One row per candidate that was considered, all with the same keys; empty where there was only one.
+    ``settings``    Tokenizer (None for token ids without one), context length, and limits of contexts and vocabulary.
+    ``reasons``     Sentences about this text.
+    ``candidates``  One row per candidate that was considered, all with the same keys; empty where there was only one.
     """
 
     kind = "tokengeom-choice"
     title = "Settings chosen for a text"
+    file = "choice.json"
+    repeated = ("settings",)
 
     settings: Mapping[str, Any]
     reasons: Sequence[str] = ()
@@ -136,9 +132,7 @@ class Choice(AbstractResult):
         return Choice({"tokenizer": "the model's own", **known, "contexts": stats.m}, tuple(reasons))
 
     def to_dict(self) -> dict[str, Any]:
-        """Settings, reasons and candidates as plain data."""
-        candidates = [dict(row) for row in self.candidates]
-        return {"settings": dict(self.settings), "reasons": list(self.reasons), "candidates": candidates}
+        return self.to_json()
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per candidate that was considered; of the settings alone where there was only one."""
@@ -151,17 +145,6 @@ class Choice(AbstractResult):
     def _facts(self) -> list[tuple[str, str]]:
         return [(name, str(value)) for name, value in self.settings.items()]
 
-    def _write(self, folder: Path) -> dict[str, Any]:
-        write_json(folder / FILE, self)
-        return {"settings": dict(self.settings)}
-
-    @classmethod
-    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Choice:
-        choice = read_json_as(Choice, folder / FILE)
-        if manifest.get("settings") != dict(choice.settings):
-            raise damaged(folder, f"the settings are not the same in {FILE} and in the manifest")
-        return choice
-
     @property
     def from_sample(self) -> bool:
         """Whether the settings were chosen from the beginning of the text."""
@@ -172,17 +155,13 @@ class Choice(AbstractResult):
 class Candidate:
     """A context length and a cut, with the supports that they give.
 
-    ``coverage``
-        Share of the text's windows that are kept.
-    ``other``
-        Share of these whose next token was merged with others, or left out.
-    ``missing``
-        Estimated share of further windows outside the supports.
-    ``gain``
-        Nats per window kept that the first token of a context helps to predict, as the module's docstring defines it;
-        infinite where an older version did not measure it.
-    ``one_hot``, ``shared_support``
-        Shares of the contexts with a single next token, and with a support of several that another context has too.
+    ``coverage``                     Share of the text's windows that are kept.
+    ``other``                        Share of these whose next token was merged with others, or left out.
+    ``missing``                      Estimated share of further windows outside the supports.
+    ``gain``                         Nats per window kept that the first token of a context helps to predict, as the
+                                     module's docstring defines it; infinite where an older version did not measure it.
+    ``one_hot``, ``shared_support``  Shares of the contexts with a single next token, and with a support of several that
+                                     another context has too.
     """
 
     context: int

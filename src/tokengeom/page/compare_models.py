@@ -179,12 +179,10 @@ def load_model(folder: Path, chosen: ModelTextSettings, progress: AbstractProgre
 class ModelText:
     """A text as a model's tokenizer reads it, and its prediction.
 
-    ``counted``
-        Statistics of the chosen contexts; row z is row z of the model's head.
-    ``stats``
-        The same after the support policy.
-    ``prediction``
-        From ``stats``: L_mm with its proof, or the proxy. None with ties, where it depends on the model's loss.
+    ``counted``     Statistics of the chosen contexts; row z is row z of the model's head.
+    ``stats``       The same after the support policy.
+    ``prediction``  From ``stats``: L_mm with its proof, or the proxy. None with ties, where it depends on the model's
+                    loss.
     """
 
     counted: NextTokenStatistics
@@ -383,11 +381,7 @@ def supports_for_model(counted: NextTokenStatistics, chosen: ModelTextSettings) 
 
 
 def _predictions_at(
-    text: ModelText,
-    models: Sequence[TextStates],
-    settings: CompareSettings,
-    device: str,
-    progress: AbstractProgress,
+    text: ModelText, models: Sequence[TextStates], settings: CompareSettings, device: str, progress: AbstractProgress
 ) -> list[list[LossPrediction] | None]:
     """Predictions at the losses of the models, each solve started at the nearest one; None leaves it to compare."""
     prediction = text.prediction

@@ -59,25 +59,18 @@ R = TypeVar("R", bound=AbstractResult)
 class Stage:
     """One stage of a report.
 
-    ``name``
-        Name of the stage and of the folder of its result.
-    ``title``, ``seconds``
-        What progress shows, and the expected duration.
-    ``make``
-        Makes the result, given the executor with the results of earlier stages; None where there is nothing to make.
-    ``code``
-        Packages and modules, such as "theory" or "page.stages", whose code runs in ``make``.
-    ``needs``
-        Names of the stages that the result is made from. Without all of them, the stage is left out.
-    ``uses``
-        Names of stages that the result is also made from, where they have a result.
-    ``settings``
-        Everything else that decides the result, as plain data.
-    ``has_own_bars``
-        Whether ``make`` opens its own progress bars.
-    ``measure``
-        Measures time and memory for statistics, and gives None where nothing will be made; stages that share it are
-        measured once. Without it, a stage takes its expected duration.
+    ``name``                Name of the stage and of the folder of its result.
+    ``title``, ``seconds``  What progress shows, and the expected duration.
+    ``make``                Makes the result, given the executor with the results of earlier stages; None where there is
+                            nothing to make.
+    ``code``                Packages and modules, such as "theory" or "page.stages", whose code runs in ``make``.
+    ``needs``               Names of the stages that the result is made from. Without all of them, the stage is left
+                            out.
+    ``uses``                Names of stages that the result is also made from, where they have a result.
+    ``settings``            Everything else that decides the result, as plain data.
+    ``has_own_bars``        Whether ``make`` opens its own progress bars.
+    ``measure``             Measures time and memory for statistics, and gives None where nothing will be made; stages
+                            that share it are measured once. Without it, a stage takes its expected duration.
     """
 
     name: str
@@ -96,16 +89,11 @@ class Stage:
 class Plan:
     """What a report is made of.
 
-    ``source``
-        A text, or statistics.
-    ``models``
-        Trained models that are read; None where models are trained.
-    ``names``
-        Names on the page of the models that are trained or read, by the name that their stages have.
-    ``work``
-        What is done with the models, in words.
-    ``stages``
-        What is carried out, in this order.
+    ``source``  A text, or statistics.
+    ``models``  Trained models that are read; None where models are trained.
+    ``names``   Names on the page of the models that are trained or read, by the name that their stages have.
+    ``work``    What is done with the models, in words.
+    ``stages``  What is carried out, in this order.
     """
 
     source: SourceText | NextTokenStatistics
@@ -150,8 +138,7 @@ class Plan:
 class Executor:
     """Carries out the stages of a plan.
 
-    ``results``, ``keys``
-        Result and key of every stage that was carried out, by its name.
+    ``results``, ``keys``  Result and key of every stage that was carried out, by its name.
     """
 
     def __init__(self, plan: Plan, folder: ResultsFolder, progress: OverallProgress) -> None:
@@ -301,8 +288,7 @@ class OverallProgress(AbstractProgress):
     While a part is open, the bars inside it move the overall bar, at most by the part's expected duration; closing
     the part moves it to that duration.
 
-    ``shown``
-        Where everything is shown. Sentences of stages are not: the report announces all of them together.
+    ``shown``  Where everything is shown. Sentences of stages are not: the report announces all of them together.
     """
 
     def __init__(self, shown: AbstractProgress, bar: AbstractStage) -> None:

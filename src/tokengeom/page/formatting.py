@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.verdict import explained_bounds
@@ -110,12 +113,18 @@ def full_name(token: str) -> str:
     return legible(token) if token else "(empty)"
 
 
+@cache
+def texts(file: str) -> Any:
+    """The sentences in a JSON file beside the templates, by name."""
+    return json.loads(files("tokengeom.page").joinpath("templates", file).read_text(encoding="utf-8"))
+
+
 def count(how_many: int, thing: str, plural: str = "") -> str:
     """``1 context``, ``2 contexts``."""
     return f"{how_many:,} {thing if how_many == 1 else plural or thing + 's'}"
 
 
-def listed(items: Iterable[str], last: str = "and") -> str:
+def listed(items: Iterable[str]) -> str:
     """``a, b and c``."""
     *first, end = items
-    return f"{', '.join(first)} {last} {end}" if first else str(end)
+    return f"{', '.join(first)} and {end}" if first else str(end)

@@ -6,18 +6,16 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.comparison.checkpoints import read_factors
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.core.errors import CheckpointError, missing_extra
-from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.models.checkpoint import (
     checkpoint_folders,
@@ -35,8 +33,6 @@ from tokengeom.theory.storage import write_arrays
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from tokengeom.models.language_model import ModuleModel
 
 ARRAYS = "model.safetensors"
@@ -85,43 +81,28 @@ class _Stated:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ReadModel(FactorsInside, AbstractResult):
+class ReadModel(ModelStates, AbstractResult):
     """A trained model on the contexts of statistics.
 
-    ``states``
-        W (V x d), H (d x m), bias, loss gap, and whether the model read its BOS token.
-    ``entropy``
-        The entropy floor of the statistics, in nats.
-    ``info``
-        Its architecture and how it was read; None for a model that was given in memory.
+    ``entropy``  The entropy floor of the statistics, in nats.
+    ``info``     Its architecture and how it was read; None for a model that was given in memory.
     """
 
     kind: ClassVar[str] = "tokengeom-model"
     title: ClassVar[str] = "Trained model on the contexts of a text"
 
-    states: ModelStates
     entropy: float
     info: ModelInfo | None = None
 
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.states.name
+    @staticmethod
+    def of(states: ModelStates, entropy: float, info: ModelInfo | None = None) -> ReadModel:
+        """A model from its states."""
+        return ReadModel(**_fields_of(states), entropy=entropy, info=info)
 
     @property
-    def step(self) -> int | None:
-        """Training step at which it was saved, or None where that is not known."""
-        return self.states.step
-
-    @property
-    def factors(self) -> Factors:  # type: ignore[override]
-        """Rows of the tokens, states of the contexts, and bias."""
-        return self.states.factors
-
-    @property
-    def loss_gap(self) -> float:
-        """``CE - H`` in nats."""
-        return self.states.loss_gap
+    def states(self) -> ModelStates:
+        """The states alone, which are what is compared."""
+        return ModelStates(**_fields_of(self))
 
     @property
     def loss(self) -> float:
@@ -129,23 +110,12 @@ class ReadModel(FactorsInside, AbstractResult):
         return self.entropy + self.loss_gap
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the arrays, as plain data."""
         known = {} if self.info is None else asdict(self.info)
-        return self._scalars | {"entropy": self.entropy} | known
-
-    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
-        """Data frame with one row per token or context: its coordinates, and name and frequency where known.
-
-        ``items``
-            "tokens" or "contexts".
-        ``stats``
-            The statistics that name them.
-        """
-        return NamedVectors.of(self, items, stats).to_frame()
+        return {name: value for name, value in vars(self._stated).items() if name != "info"} | known
 
     def bos_sentence(self) -> str:
         """What the model read before every context, and why."""
-        bos, other = self.states.bos, self.states.other_gap
+        bos, other = self.bos, self.other_gap
         read = "its BOS token before every context" if bos else "the contexts alone, without a BOS token before them"
         if other is None:
             return f"The model read {read}."
@@ -155,7 +125,7 @@ class ReadModel(FactorsInside, AbstractResult):
     def summary(self) -> str:
         """What W and H are, what was read, and the loss."""
         loss = f"The loss is {self.loss:.4f} nats, {self.loss_gap:.4f} above the entropy floor {self.entropy:.4f}."
-        return "\n".join([self.states.convention, self.bos_sentence(), loss])
+        return "\n".join([self.convention, self.bos_sentence(), loss])
 
     def _facts(self) -> list[tuple[str, str]]:
         (V, d), m = self.W.shape, self.H.shape[1]
@@ -169,37 +139,38 @@ class ReadModel(FactorsInside, AbstractResult):
             return None
         cap = self.info.cap
         capped = None if cap is None else lambda L: np.asarray(cap * np.tanh(L / cap))
-        return labels.loss_gap_of(self.states.factors, capped)
+        return labels.loss_gap_of(self.factors, capped)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         arrays = {"W": self.W, "H": self.H, "bias": self.bias}
         write_arrays(folder / ARRAYS, {name: array for name, array in arrays.items() if array is not None})
-        return dict(to_plain(_Stated(**self._scalars, entropy=self.entropy, info=self.info)))
+        return dict(to_plain(self._stated))
 
     @property
-    def _scalars(self) -> dict[str, Any]:
-        """What the states have besides arrays."""
-        return {field.name: getattr(self.states, field.name) for field in fields(_Stated)[:-2]}
+    def _stated(self) -> _Stated:
+        return _Stated(**{name: getattr(self, name) for name in _Stated.__annotations__})
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> ReadModel:
         stated, arrays = from_entries(_Stated, manifest, folder), SavedArrays(folder / ARRAYS)
         arrays.only("W", "H", "bias")
-        names = [field.name for field in fields(_Stated)[:-2]]
-        states = ModelStates(factors=read_factors(arrays), **{name: getattr(stated, name) for name in names})
-        if stated.info is not None and stated.info.rows < states.W.shape[0]:
-            raise damaged(folder, f"its head has {stated.info.rows} rows, and W has {states.W.shape[0]}")
-        return ReadModel(states, stated.entropy, stated.info)
+        read = ReadModel(factors=read_factors(arrays), **vars(stated))
+        if read.info is not None and read.info.rows < read.W.shape[0]:
+            raise damaged(folder, f"its head has {read.info.rows} rows, and W has {read.W.shape[0]}")
+        return read
+
+
+def _fields_of(states: ModelStates) -> dict[str, Any]:
+    return {field.name: getattr(states, field.name) for field in fields(ModelStates)}
 
 
 @dataclass(frozen=True)
 class ModelFolder:
     """The folder of a model that is compared.
 
-    ``name``
-        Name on the page, different from that of every other model.
-    ``digest``, ``tokenizer_digest``
-        SHA-256 of the files that decide its numbers, and of those that decide how a text is counted.
+    ``name``                          Name on the page, different from that of every other model.
+    ``digest``, ``tokenizer_digest``  SHA-256 of the files that decide its numbers, and of those that decide how a text
+                                      is counted.
     """
 
     path: Path
@@ -242,9 +213,9 @@ class Models:
         """One of the models on the contexts of statistics."""
         model = self.load(place, progress)
         states = read_model(model, stats, bos=bos, progress=progress)
-        named = ModelStates(**{**vars(states), "name": self.folders[place].name})
+        named = replace(states, name=self.folders[place].name)
         info = ModelInfo(model.architecture, model.parameters, model.head.rows, model.head.cap, self.device)
-        return ReadModel(named, stats.entropy, info)
+        return ReadModel.of(named, stats.entropy, info)
 
 
 def find_models(

@@ -183,7 +183,7 @@ class ReportContents:
             made = {"settings": {"training": {name: run.settings}}, "seeds": {"seed": run.settings["seed"]}}
             about = partial(about, title_of(stats), choice=Choice.given(stats), runs={name: run}, provenance=made)
         else:
-            name, models = run.name, {run.name: ReadModel(run, stats.entropy)}
+            name, models = run.name, {run.name: ReadModel.of(run, stats.entropy)}
             title = f"{name} on {title_of(stats)}"
             about = partial(about, title, choice=Choice.for_model(stats), runs=models, models=models)
         return about(comparisons={name: comparison}, at_loss={name: comparison.at})
@@ -192,8 +192,7 @@ class ReportContents:
 def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ...]:
     """A sentence for every run that could not be compared, was trained once, or has no prediction at its loss.
 
-    ``trainings``
-        Number of trainings of every model that were asked for.
+    ``trainings``  Number of trainings of every model that were asked for.
     """
     sentences, without = list[str](), dict[str, list[str]]()
     for name, model in {**contents.runs, **contents.models}.items():

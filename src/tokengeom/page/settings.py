@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import option, option_of, options_of
@@ -309,12 +309,8 @@ class ReportSettings:
     @property
     def limits(self) -> CutKeywords:
         """The cuts of given statistics: only those that were asked for."""
-        return {
-            "top_contexts": self.top_contexts,
-            "vocabulary": self.vocabulary,
-            "rest": self.rest,
-            "support": self.support,
-        }
+        cuts = {name: value for name, value in self.cuts.items() if name not in ("tokenizer", "context")}
+        return cast("CutKeywords", cuts)
 
     @property
     def trainings(self) -> int:
@@ -324,8 +320,7 @@ class ReportSettings:
     def training(self, model: str, place: int = 0) -> TrainingSettings:
         """Settings of one model: the preset's, with the papers' schedule spread over its steps.
 
-        ``place``
-            0 for the first training, 1 for the second, ...; each has its own seed.
+        ``place``  0 for the first training, 1 for the second, ...; each has its own seed.
         """
         preset = presets()[self.preset][model]
         steps, dim = self.steps or preset.steps, self.dim or preset.dim

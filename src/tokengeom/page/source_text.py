@@ -47,14 +47,10 @@ share are more than the mark, is split into tokens already; so is one with this 
 class SourceText:
     """A corpus that can be read any number of times.
 
-    ``corpus``
-        As `tokengeom.count` takes it: files, documents, or None for the built-in stories.
-    ``title``
-        Name of the text on the page.
-    ``digest``
-        SHA-256 of the content and of the suffixes that decide how it is read; the location does not matter.
-    ``skipped``
-        Files in the given folders that are not text and are not read.
+    ``corpus``   As `tokengeom.count` takes it: files, documents, or None for the built-in stories.
+    ``title``    Name of the text on the page.
+    ``digest``   SHA-256 of the content and of the suffixes that decide how it is read; the location does not matter.
+    ``skipped``  Files in the given folders that are not text and are not read.
     """
 
     corpus: list[Path] | list[str] | None
@@ -87,10 +83,8 @@ class SourceText:
 class TextSample:
     """Documents from the beginning of a text.
 
-    ``complete``
-        Whether the sample is the whole text.
-    ``marker_found``
-        Whether documents were split at a marker that was detected and not given.
+    ``complete``      Whether the sample is the whole text.
+    ``marker_found``  Whether documents were split at a marker that was detected and not given.
     """
 
     documents: tuple[str, ...]

@@ -144,10 +144,8 @@ def _predicting_stages(
 ) -> list[Stage]:
     """The statistics, the prediction in the limit, and those along the loss, which the page's slider goes through.
 
-    ``seconds``, ``code``
-        Of counting.
-    ``measure``
-        Of the prediction in the limit.
+    ``seconds``, ``code``  Of counting.
+    ``measure``            Of the prediction in the limit.
     """
     counting = "Counting" if isinstance(source, SourceText) else "Saving the statistics"
     statistics = partial(Stage, settings=_statistics_settings, has_own_bars=isinstance(source, SourceText))
@@ -205,8 +203,7 @@ def _comparing_stages(
 ) -> list[Stage]:
     """Stages that compare a model: predictions at its loss, the comparison, and rival explanations.
 
-    ``others``
-        Stages of the other runs of the same training.
+    ``others``  Stages of the other runs of the same training.
     """
     run, norms = run_stage(model), {norm: f"at-loss-{model}-{norm}" for norm in AT_LOSS}
     at_loss = [

@@ -149,8 +149,7 @@ class AbstractResult(ABC):
 class AbstractJsonResult(AbstractResult):
     """A result that is one JSON file, of which the manifest repeats some entries.
 
-    ``file``, ``repeated``
-        Name of the file, and the entries.
+    ``file``, ``repeated``  Name of the file, and the entries.
     """
 
     file: ClassVar[str]
@@ -271,15 +270,11 @@ _CELL = "text-align:left;padding:0.1em 1em 0.1em 0;vertical-align:top;background
 
 
 def html_table(
-    title: str,
-    rows: Iterable[Sequence[object]],
-    sentences: Iterable[str] = (),
-    columns: Sequence[str] = (),
+    title: str, rows: Iterable[Sequence[object]], sentences: Iterable[str] = (), columns: Sequence[str] = ()
 ) -> str:
     """A table for a notebook: a title, rows with their names first, and sentences below; every text is escaped.
 
-    ``columns``
-        Names of the columns, where rows have more than a name and a value.
+    ``columns``  Names of the columns, where rows have more than a name and a value.
     """
     head = f"<thead><tr>{''.join(_cell('th', name) for name in columns)}</tr></thead>" if columns else ""
     body = "".join(

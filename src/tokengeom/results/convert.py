@@ -112,8 +112,7 @@ def to_plain(value: Any) -> Any:
 def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str = "") -> T:
     """The dataclass that `to_plain` wrote.
 
-    ``folder``, ``place``
-        Where the content was read from, and what it is a part of, for the message of an error.
+    ``folder``, ``place``  Where the content was read from, and what it is a part of, for the message of an error.
     """
     if not isinstance(content, dict):
         raise damaged(folder, f"{place or 'its content'} must be an object with names; got {shown(content)}")

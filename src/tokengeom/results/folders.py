@@ -195,8 +195,7 @@ def made(folder: Path) -> Iterator[Path]:
 def work_folder(parent: Path, target: str | None = None) -> Iterator[Path]:
     """A private folder inside ``parent``, which is removed when the block ends; what dead processes left is swept.
 
-    ``target``
-        Name in ``parent`` of the result that is being written there.
+    ``target``  Name in ``parent`` of the result that is being written there.
     """
     try:
         sweep(parent)

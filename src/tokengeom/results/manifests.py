@@ -79,8 +79,7 @@ def kind_of_file(mode: int) -> str:
 def open_plain(path: Path, *, links: bool = False) -> Iterator[BinaryIO]:
     """Open a plain file for reading; a pipe and everything else is refused, without waiting for it.
 
-    ``links``
-        Whether the path may be a link to a plain file, as a file that a user names may be.
+    ``links``  Whether the path may be a link to a plain file, as a file that a user names may be.
     """
     try:
         follow = 0 if links else getattr(os, "O_NOFOLLOW", 0)

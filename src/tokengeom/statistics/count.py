@@ -193,13 +193,7 @@ class _Job:
         folder.mkdir()
         counting = self.counting
         read = tokenize(
-            sources,
-            counting.tokenizer,
-            counting.vocabulary_size,
-            counting.context,
-            folder,
-            self.progress,
-            self.memory,
+            sources, counting.tokenizer, counting.vocabulary_size, counting.context, folder, self.progress, self.memory
         )
         skipped = [str(path) for path in skipped_files(corpus)]
         return replace(read, described={**read.described, "skipped_files": skipped}) if skipped else read

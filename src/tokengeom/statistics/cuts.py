@@ -85,14 +85,10 @@ class Effect:
 class PairArrays:
     """Counted pairs in memory, sorted by context and then by next token.
 
-    ``context``
-        Number of each pair's context.
-    ``token``
-        Row of each pair's next token.
-    ``count``
-        How often each pair occurred.
-    ``rows``
-        The rows that exist.
+    ``context``  Number of each pair's context.
+    ``token``    Row of each pair's next token.
+    ``count``    How often each pair occurred.
+    ``rows``     The rows that exist.
     """
 
     context: Int
@@ -329,8 +325,7 @@ class SupportByMass(AbstractCut):
             group_by=list(pairs.keys), order_by=[count.desc(), table["next"]], preceding=None, following=0
         )
         ranked = table.mutate(
-            total=count.sum().over(whole).cast("float64"),
-            before=(count.sum().over(sofar) - count).cast("float64"),
+            total=count.sum().over(whole).cast("float64"), before=(count.sum().over(sofar) - count).cast("float64")
         )
         return ranked.filter(ranked.before < self._share * ranked.total).drop("total", "before")
 

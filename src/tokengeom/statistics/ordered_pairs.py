@@ -38,8 +38,7 @@ _SHARD_ROWS = 1 << 24
 def write_ordered_shards(parts: Iterable[PairRows], names: Sequence[str], folder: Path) -> None:
     """Write sorted pairs into a new folder, each part as one row group.
 
-    ``names``
-        Names of the columns: the keys of contexts, ``next`` and ``count``.
+    ``names``  Names of the columns: the keys of contexts, ``next`` and ``count``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -78,8 +77,7 @@ def number_of_pairs(paths: Sequence[str]) -> int:
 def shards_fault(paths: Sequence[str], names: Sequence[str]) -> str | None:
     """What is wrong with the columns of saved shards, as their headers describe them; None if nothing is.
 
-    ``names``
-        Names of the columns: the keys of contexts, ``next`` and ``count``.
+    ``names``  Names of the columns: the keys of contexts, ``next`` and ``count``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -53,10 +53,8 @@ _FEW = 1 << 16
 class PairTable:
     """Counted pairs as a relational table ``keys..., next, count``, and `WINDOWS` where windows were left out.
 
-    ``rows``
-        Ids of the next tokens that exist.
-    ``other``
-        Id of the token that others are merged into: one that no token has, except what an earlier cut merged.
+    ``rows``   Ids of the next tokens that exist.
+    ``other``  Id of the token that others are merged into: one that no token has, except what an earlier cut merged.
     """
 
     table: ibis.Table
@@ -299,8 +297,7 @@ class _Stated(Origin):
 def keep_pairs(target: Path, count_into: Callable[[Path], CountedPairs]) -> CountedPairs:
     """Count pairs directly into a folder that is kept, and that appears complete or not at all.
 
-    ``count_into``
-        Writes the shards into the folder that it is given, and returns the pairs.
+    ``count_into``  Writes the shards into the folder that it is given, and returns the pairs.
     """
     with atomic_folder(target, CountedPairs.kind) as work:
         counted = count_into(work / SHARDS)

@@ -34,13 +34,7 @@ from tokengeom.corpus.tokenizers import (
     needs_texts,
 )
 from tokengeom.statistics.engines import AbstractEngine
-from tokengeom.statistics.token_table import (
-    SHORT_LENGTHS,
-    CorpusTotals,
-    TokenRows,
-    TokenTableWriter,
-    read_token_table,
-)
+from tokengeom.statistics.token_table import SHORT_LENGTHS, CorpusTotals, TokenRows, TokenTableWriter, read_token_table
 from tokengeom.statistics.windows import Windows
 
 if TYPE_CHECKING:
@@ -59,12 +53,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class TokenizedCorpus:
     """A token table, and what is known about it.
 
-    ``place``
-        The folder that the table was written into, or an expression of an engine.
-    ``vocabulary``
-        Number of tokens V.
-    ``described``
-        What was read, as plain data.
+    ``place``       The folder that the table was written into, or an expression of an engine.
+    ``vocabulary``  Number of tokens V.
+    ``described``   What was read, as plain data.
     """
 
     place: Path | ibis.Table

@@ -6,7 +6,7 @@ Nothing in a saved folder is trusted: what is not what it must be is refused, be
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
@@ -120,17 +120,20 @@ def facts(statistics: NextTokenStatistics) -> list[tuple[str, str]]:
         ("one-hot contexts", rounded_percent(statistics.one_hot_share, 1)),
         ("tokenizer", statistics.tokenizer_name),
         ("hash", statistics.hash[:8]),
-        *(_followed(statistics, int(j)) for j in statistics.most_frequent(_CONTEXTS_SHOWN)),
+        *(
+            (f"after \u201c{statistics.context_text(j)}\u201d", followers(statistics, j, _TOKENS_SHOWN))
+            for j in statistics.most_frequent(_CONTEXTS_SHOWN).tolist()
+        ),
     ]
 
 
-def _followed(statistics: NextTokenStatistics, j: int) -> tuple[str, str]:
-    more, left_out = int(statistics.support_sizes[j]) - _TOKENS_SHOWN, float(statistics.left_out[j])
-    shown = statistics.next_tokens(j, _TOKENS_SHOWN)
-    tokens = ", ".join(f"{token} {rounded_percent(p * (1 - left_out))}" for token, p in shown)
+def followers(statistics: NextTokenStatistics, j: int, k: int, shown: Callable[[str], str] = str) -> str:
+    """The k most frequent next tokens of a context, with their shares of all of its windows in the text."""
+    more, left_out = int(statistics.support_sizes[j]) - k, float(statistics.left_out[j])
+    tokens = (f"{shown(token)} {rounded_percent(p * (1 - left_out))}" for token, p in statistics.next_tokens(j, k))
     rest = f", and {more:,} more" if more > 0 else ""
     rest += f" (left out: {rounded_percent(left_out)})" if left_out else ""
-    return f"after \u201c{statistics.context_text(j)}\u201d", tokens + rest
+    return ", ".join(tokens) + rest
 
 
 def _number(count: int, noun: str) -> str:
@@ -261,10 +264,9 @@ def saved_fault(statistics: NextTokenStatistics) -> str | None:
 def contexts_fault(contexts: NDArray[np.int32], windows: Windows | None, vocabulary: int) -> str | None:
     """What shows that contexts are not those of a text's windows: length, ids, repetitions; None if nothing does.
 
-    ``windows``
-        The windows that were counted; None for contexts that a user gave, which may have any ids and repeat.
-    ``vocabulary``
-        Number of tokens that the text could have.
+    ``windows``     The windows that were counted; None for contexts that a user gave, which may have any ids and
+                    repeat.
+    ``vocabulary``  Number of tokens that the text could have.
     """
     if windows is None:
         bad = contexts.size and contexts.min() < ABSENT

@@ -44,10 +44,8 @@ T = TypeVar("T")
 class PairRows:
     """Pairs of context and next token, one per row.
 
-    ``keys``
-        Keys of the contexts, one array per column of `ContextPacking`.
-    ``next``, ``count``
-        Next token of each pair, and how often the pair occurred.
+    ``keys``             Keys of the contexts, one array per column of `ContextPacking`.
+    ``next``, ``count``  Next token of each pair, and how often the pair occurred.
     """
 
     keys: Sequence[Int]
@@ -242,15 +240,10 @@ def count_by_sorting(
 ) -> Iterator[PairRows]:
     """The distinct pairs of a token table in order, some at a time; the pairs of one context are never divided.
 
-    Parameters
-    ----------
-    rows
-        The rows of the table.
-    folder
-        Where a temporary file may be written.
-    on_tokens
-        Is called with the number of tokens that were counted since its last call: half a token when it is sorted
-        into a run, and the other half when the run is merged.
+    ``rows``       The rows of the table.
+    ``folder``     Where a temporary file may be written.
+    ``on_tokens``  Is called with the number of tokens that were counted since its last call: half a token when it is
+                   sorted into a run, and the other half when the run is merged.
     """
 
     def counted(block: TokenRows) -> tuple[int, PairRows]:

@@ -99,7 +99,7 @@ class SparkEngine(AbstractEngine):
         folder = self._spill / self._new_name("answer")
         try:
             self.write(table, folder, "Gathering", SilentProgress())
-            for shard in sorted(folder.glob("part-*.parquet"), key=_shard_number):
+            for shard in sorted(folder.glob("part-*.parquet"), key=lambda shard: int(shard.name.split("-")[1])):
                 with pq.ParquetFile(shard) as file:
                     # Older versions of pyarrow refuse to read a file without rows.
                     if file.num_row_groups:
@@ -223,10 +223,6 @@ def _address(path: str) -> str:
     return path if "://" in path else "file://" + re.sub(r"([*?\[\]{}\\])", r"\\\1", str(Path(path).absolute()))
 
 
-def _shard_number(shard: Path) -> int:
-    return int(shard.name.split("-")[1])
-
-
 def _rows_in(folder: Path) -> int:
     import pyarrow.parquet as pq
 
@@ -257,12 +253,8 @@ _REMEDIES = (
 def open_session(address: str, memory: str | None, spill: Path) -> SparkSession:
     """A new session, with at least one executor if the master is a cluster; otherwise `ResourceError`, in time.
 
-    Parameters
-    ----------
-    memory
-        Memory of the driver and of each executor, such as 2GB; by default Spark's.
-    spill
-        Folder for the driver's temporary files and for the output of Java.
+    ``memory``  Memory of the driver and of each executor, such as 2GB; by default Spark's.
+    ``spill``   Folder for the driver's temporary files and for the output of Java.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession

@@ -274,12 +274,9 @@ def support_cosines(counts: sparse.csc_array) -> Float:
 def degenerate_support_warnings(support_sizes: NDArray[np.integer[Any]], V: int, groups: int) -> list[str]:
     """Sentences about supports that leave little or no geometry to predict; empty if there is nothing to say.
 
-    ``support_sizes``
-        Support size of each context, shape m.
-    ``V``
-        Size of the vocabulary.
-    ``groups``
-        Number of distinct supports.
+    ``support_sizes``  Support size of each context, shape m.
+    ``V``              Size of the vocabulary.
+    ``groups``         Number of distinct supports.
     """
     m = support_sizes.size
     if V == 1:

@@ -37,8 +37,7 @@ _SHARD_TOKENS = 1 << 24
 class CorpusTotals:
     """What was read: documents, tokens, the largest id (-1 without tokens), and the lengths of short documents.
 
-    ``short_lengths``
-        Number of documents with exactly 0, 1, ... tokens, up to `SHORT_LENGTHS`.
+    ``short_lengths``  Number of documents with exactly 0, 1, ... tokens, up to `SHORT_LENGTHS`.
     """
 
     documents: int
@@ -95,14 +94,9 @@ class _OpenDocument:
 class TokenTableWriter:
     """Writes batches of documents as a token table; use it as a context manager.
 
-    Parameters
-    ----------
-    folder
-        Where to write the shards; it must exist.
-    overlap
-        Number of tokens that a row repeats from the row before: the longest context to be counted.
-    vocabulary
-        Number of tokens V; ids must be smaller. None: any id is accepted.
+    ``folder``      Where to write the shards; it must exist.
+    ``overlap``     Number of tokens that a row repeats from the row before: the longest context to be counted.
+    ``vocabulary``  Number of tokens V; ids must be smaller. None: any id is accepted.
     """
 
     def __init__(self, folder: Path, overlap: int, vocabulary: int | None = None) -> None:
@@ -206,9 +200,10 @@ class TokenTableWriter:
 
         if not self._waiting:
             return
-        rows = TokenRows(*(np.concatenate(parts) for parts in zip(*map(_parts, self._waiting), strict=True)))
-        columns = [boolean_array(rows.start), integer_array(rows.lead), list_array(rows.tokens, rows.lengths)]
-        table = pa.Table.from_arrays(columns, names=["start", "lead", "tokens"])
+        columns = zip(*(vars(rows).values() for rows in self._waiting), strict=True)
+        rows = TokenRows(*map(np.concatenate, columns))
+        written = [boolean_array(rows.start), integer_array(rows.lead), list_array(rows.tokens, rows.lengths)]
+        table = pa.Table.from_arrays(written, names=["start", "lead", "tokens"])
         if self._writer is None:
             path = self._folder / f"tokens-{self._shards:05d}.parquet"
             # Ids of natural text hardly compress, and the table is deleted after counting.
@@ -238,7 +233,3 @@ def disk_errors(failed: str) -> Iterator[None]:
             f"{failed}: {error.strerror or error}. Free some space, or point --temp at a larger disk; "
             "nothing was saved."
         ) from error
-
-
-def _parts(rows: TokenRows) -> tuple[Ids, Int, NDArray[np.int32], Bool]:
-    return rows.tokens, rows.lengths, rows.lead, rows.start

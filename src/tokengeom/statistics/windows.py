@@ -45,11 +45,9 @@ LONGEST_CONTEXT = 64
 class Windows:
     """Which pairs of context and next token are counted in a document ``x_0 ... x_{N-1}``.
 
-    ``sliding``
-        Contexts of exactly ``context`` tokens: ``(x_{i-L} .. x_{i-1}) -> x_i`` for every ``i >= L``.
-    ``prefixes``
-        Contexts of every length from 1 to ``context``, pooled: what a network sees that is trained on all positions
-        of every window (autoregressive mode).
+    ``sliding``   Contexts of exactly ``context`` tokens: ``(x_{i-L} .. x_{i-1}) -> x_i`` for every ``i >= L``.
+    ``prefixes``  Contexts of every length from 1 to ``context``, pooled: what a network sees that is trained on all
+                  positions of every window (autoregressive mode).
 
     With ``pad``, start markers precede a document: L of them for sliding windows, so every token is predicted once,
     and one for prefixes, so the first token has a context too.
@@ -135,10 +133,7 @@ class ContextPacking:
         Fields may be integers, arrays or columns of a relational engine: anything with ``+`` and ``*``.
         """
         codes = [field + _CODE_OF_TOKEN_0 for field in fields]
-        return [reduce(self._append, (codes[index] for index in span)) for span in self.spans]
-
-    def _append(self, key: Any, code: Any) -> Any:
-        return key * self.base + code
+        return [reduce(lambda key, code: key * self.base + code, (codes[i] for i in span)) for span in self.spans]
 
     def unpack(self, keys: Sequence[Int]) -> NDArray[np.int32]:
         """Fields from keys, one row per context."""
@@ -156,11 +151,8 @@ class ContextPacking:
 def count_windows(tokens: ibis.Table, windows: Windows, packing: ContextPacking) -> ibis.Table:
     """The query that counts every window of a token table; one expression serves every engine that Ibis supports.
 
-    Parameters
-    ----------
-    tokens
-        Columns ``start`` (whether the row's first token is its document's first), ``lead`` (how many tokens at the head
-        of the row were counted with the row before and serve as context only) and ``tokens``.
+    ``tokens``  Columns ``start`` (whether the row's first token is its document's first), ``lead`` (how many tokens at
+                the head of the row were counted with the row before and serve as context only) and ``tokens``.
 
     Returns
     -------

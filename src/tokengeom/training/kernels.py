@@ -39,12 +39,7 @@ except ModuleNotFoundError:  # GPU machines may have torch and numpy only: optim
 Kernel = Callable[..., Any]
 
 # Contraction to fused multiply-add is allowed; nothing is reordered, so repeated runs are identical.
-_OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": {"contract"},
-    "parallel": False,
-}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}, "parallel": False}
 
 
 def jit(function: Kernel) -> Kernel:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.factors import Factors
+from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.core.numerics import Arrays, Float, Int
 from tokengeom.core.processes import interrupts
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
@@ -68,33 +68,22 @@ class AbstractEngine(ABC):
 
 
 @dataclass(frozen=True)
-class State:
-    """A run at one step, in double precision whatever the precision of training.
-
-    where
-        W   V x d
-        H   d x m
-        L   logits ``W H (+ bias)``, V x m
-    """
+class State(FactorsInside):
+    """A run at one step, in double precision whatever the precision of training: W, H and the logits L (V x m)."""
 
     step: int
-    readout: Factors
+    factors: Factors
     labels: SoftLabels
 
     @property
-    def W(self) -> Float:
-        """Decoder."""
-        return self.readout.W
-
-    @property
-    def H(self) -> Float:
-        """Context embeddings."""
-        return self.readout.H
+    def readout(self) -> Factors:
+        """W, H and bias."""
+        return self.factors
 
     @cached_property
     def L(self) -> Float:
-        """Logits."""
-        return self.readout.logits
+        """Logits ``W H (+ bias)``."""
+        return self.factors.logits
 
 
 Probe = Callable[[State], float | Mapping[str, float]]
@@ -208,10 +197,8 @@ class Pace:
 class Loop:
     """A run in progress; ``settings`` has one dictionary per replicate, ``samplers`` one where windows are sampled.
 
-    ``resumed_at``
-        Step of the snapshot that the run was resumed from; 0 for a new one.
-    ``held``
-        Bytes that the run is expected to hold at its peak.
+    ``resumed_at``  Step of the snapshot that the run was resumed from; 0 for a new one.
+    ``held``        Bytes that the run is expected to hold at its peak.
     """
 
     engine: AbstractEngine
@@ -374,7 +361,7 @@ class Loop:
             return
         generators = [sampler.state() for sampler in self.samplers or []]
         checkpoints.save(
-            Snapshot(self._runs(), self.engine.state(), self.step, self.seconds, self.labels.hash, generators)
+            Snapshot(self.step, self.seconds, self.labels.hash, generators, self._runs(), self.engine.state())
         )
 
     @contextmanager

@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,9 @@ from tokengeom.training.torch_engine import FlatParameters, PlacedLabels, StepGr
 class NetworkEngine(AbstractEngine):
     """One network on one device.
 
-    ``precision``
-        ``float32`` or ``float64``; ``bfloat16`` keeps weights, logits, their gradient and the optimizer in float32 and
-        computes the products of the body in bfloat16, so gradients have about three digits. W and H are computed in a
-        pass without bfloat16.
+    ``precision``  ``float32`` or ``float64``; ``bfloat16`` keeps weights, logits, their gradient and the optimizer in
+                   float32 and computes the products of the body in bfloat16, so gradients have about three digits. W
+                   and H are computed in a pass without bfloat16.
     """
 
     replicates = 1
@@ -73,13 +73,15 @@ class NetworkEngine(AbstractEngine):
         self._alone = self.processes.world == 1
         if not self._alone:
             torch.distributed.broadcast(self._parameters.theta, 0)
-        self._random = _RandomState(torch, self._device, seed + self.processes.rank)
+        # Seeded in any case, since the state is saved; only dropout draws from it.
+        own = torch.Generator(self._device).manual_seed(seed + self.processes.rank)
+        self._random = own.get_state().numpy().copy()
         capture = self._alone and model.shape.attention_dropout == 0
         self._graph = StepGraph(self._step, self._parameters, capture=capture)
 
     def advance(self, table: Float, windows: list[Int] | None) -> None:
         """Make the steps one by one, or replay them from the recorded graph."""
-        with self._random, threads_for(self._torch, self._work):
+        with self._own_random(), threads_for(self._torch, self._work):
             self._graph.run(table, None if windows is None else self._own_part(windows[0]))
 
     def _own_part(self, windows: Int) -> Int:
@@ -100,13 +102,28 @@ class NetworkEngine(AbstractEngine):
     def state(self) -> Arrays:
         """Parameters, optimizer slots, and the state of the generator that draws dropout."""
         arrays = {name: flat[0].cpu().numpy().copy() for name, flat in self._parameters.changed.items()}
-        return arrays | {"random": self._random.state}
+        return arrays | {"random": self._random}
 
     def load(self, state: Arrays) -> None:
         """Copy the state into the engine's own buffers, which parameters and graph refer to."""
         for name, flat in self._parameters.changed.items():
             flat[0].copy_(self._torch.as_tensor(np.array(state[name])))
-        self._random.state = np.array(state["random"])
+        self._random = np.array(state["random"])
+
+    @contextmanager
+    def _own_random(self) -> Iterator[None]:
+        """The engine's own state of torch's generator; afterwards, that of the caller is restored."""
+        torch = self._torch
+        generator = torch.default_generator
+        if self._device.type == "cuda":
+            generator = torch.cuda.default_generators[self._parameters.theta.device.index]
+        before = generator.get_state()
+        generator.set_state(torch.as_tensor(self._random))
+        try:
+            yield
+        finally:
+            self._random = generator.get_state().numpy().copy()
+            generator.set_state(before)
 
     def _place_parameters(self, optimizer: AbstractOptimizer) -> None:
         """Make the network's parameters, and their gradients, views into the flat buffers."""
@@ -169,35 +186,3 @@ def _require_compiler(device: str) -> None:
             f"compiled needs a {language} compiler, and {' or '.join(names)} was not found. Install one, name yours in "
             f"the environment variable {variable}, or train without compiled."
         )
-
-
-class _RandomState:
-    """The engine's own state of torch's generator, in place while the engine works; the caller's is restored."""
-
-    def __init__(self, torch: Any, device: Any, seed: int) -> None:
-        self._torch, self._device = torch, device
-        with self._forked():
-            torch.manual_seed(seed)
-            self.state = self._current()
-
-    def __enter__(self) -> None:
-        self._fork = self._forked()
-        self._fork.__enter__()
-        state = self._torch.as_tensor(self.state)
-        if self._device.type == "cuda":
-            self._torch.cuda.set_rng_state(state, self._device)
-        else:
-            self._torch.set_rng_state(state)
-
-    def __exit__(self, *problem: Any) -> None:
-        self.state = self._current()
-        self._fork.__exit__(*problem)
-
-    def _forked(self) -> Any:
-        devices = [self._device] if self._device.type == "cuda" else []
-        return self._torch.random.fork_rng(devices=devices)
-
-    def _current(self) -> Any:
-        cuda = self._device.type == "cuda"
-        state = self._torch.cuda.get_rng_state(self._device) if cuda else self._torch.get_rng_state()
-        return state.numpy().copy()

@@ -43,16 +43,12 @@ BLOCK_ENTRIES = 2**22
 class SoftLabels:
     """Next-token distributions of m contexts as plain arrays, one context after the other.
 
-    ``start``
-        Context j has the pairs e from ``start[j]`` to ``start[j + 1]``; m + 1 integers.
-    ``token``, ``share``
-        Token z and probability ``p_{j,z} > 0`` of each pair.
-    ``weight``
-        ``pi``, m; sums to 1.
-    ``windows``
-        Number of windows n that the statistics were counted from; the number of contexts where there are no counts.
-    ``statistics_hash``
-        Hash of the statistics that the labels were made of; None where they were given as arrays.
+    ``start``             Context j has the pairs e from ``start[j]`` to ``start[j + 1]``; m + 1 integers.
+    ``token``, ``share``  Token z and probability ``p_{j,z} > 0`` of each pair.
+    ``weight``            ``pi``, m; sums to 1.
+    ``windows``           Number of windows n that the statistics were counted from; the number of contexts where there
+                          are no counts.
+    ``statistics_hash``   Hash of the statistics that the labels were made of; None where they were given as arrays.
     """
 
     V: int
@@ -174,8 +170,7 @@ class SoftLabels:
     def loss_gap_of(self, state: Factors, after: Callable[[Float], Float] | None = None) -> float:
         """``CE - H`` of the logits ``W H (+ bias)``, in blocks of contexts; W may have more rows than V.
 
-        ``after``
-            What a model applies to ``W H (+ bias)``, such as a soft cap.
+        ``after``  What a model applies to ``W H (+ bias)``, such as a soft cap.
         """
         rows = state.W.shape[0]
         most = max(1, BLOCK_ENTRIES // rows)

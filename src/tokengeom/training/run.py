@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
@@ -25,7 +25,7 @@ from tokengeom.core.numerics import Arrays, Float
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import SNAPSHOTS, AbstractResult, read_saved
-from tokengeom.results.convert import Digest, Number, Within, damaged, from_entries, from_plain, to_plain
+from tokengeom.results.convert import Digest, Number, Skipped, Within, damaged, from_entries, from_plain, to_plain
 from tokengeom.results.folders import atomic_folder, lock_of, remove_result, sweep
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.training.trajectory import TABLE, read_trajectories, write_trajectories
@@ -224,16 +224,6 @@ class _Stated:
         return self.status.startswith("diverged")
 
 
-@dataclass(frozen=True)
-class _StatedSnapshot:
-    """What the manifest of a snapshot states beside its runs."""
-
-    step: _Whole
-    seconds: float
-    data: str
-    generators: tuple[dict[str, Any], ...]
-
-
 def _start_sentence(start: Mapping[str, Any]) -> str:
     used, directions = start["used"], start["directions"]
     part = "" if used == directions else f", the leading {used} of its {directions} directions"
@@ -250,32 +240,30 @@ class Snapshot:
     """The runs so far, with everything that the next step depends on.
 
     where
-        state        parameters and optimizer slots of the engine
         step         steps made, seconds: time spent in them
         data         hash of the labels
         generators   state of the generator of sampled windows of each replicate, where windows are sampled
+        state        parameters and optimizer slots of the engine
     """
 
-    runs: list[Run]
-    state: Arrays
-    step: int
+    step: _Whole
     seconds: float
     data: str
     generators: list[dict[str, Any]]
+    runs: Annotated[Sequence[Run], Skipped] = ()
+    state: Annotated[Arrays, Skipped] = field(default_factory=dict)
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write every file but the manifest, and return what the manifest adds to their hashes."""
-        more = {stated.name: getattr(self, stated.name) for stated in fields(_StatedSnapshot)}
-        return _write_parts(folder, self.runs, self.state) | more
+        return {**_write_parts(folder, self.runs, self.state), **to_plain(self)}
 
     @staticmethod
     def read(folder: Path, manifest: dict[str, Any]) -> Snapshot:
         """Read what `write` wrote."""
-        runs, stated = _read_runs(folder, manifest), from_entries(_StatedSnapshot, manifest, folder)
+        runs, stated = _read_runs(folder, manifest), from_entries(Snapshot, manifest, folder)
         if any(run.steps != stated.step for run in runs):
             raise damaged(folder, "step does not belong to its runs")
-        state, generators = _arrays_in(folder).beginning(_STATE), list(stated.generators)
-        return Snapshot(runs, state, stated.step, stated.seconds, stated.data, generators)
+        return replace(stated, runs=runs, state=_arrays_in(folder).beginning(_STATE))
 
 
 def fits_state(run: Run, readout: Factors, kept: Arrays | None = None) -> bool:

@@ -254,11 +254,7 @@ def simulated(
 
 
 def _train(
-    stats: NextTokenStatistics,
-    chosen: TrainingSettings,
-    gap: float | None,
-    replicates: int,
-    progress: AbstractProgress,
+    stats: NextTokenStatistics, chosen: TrainingSettings, gap: float | None, replicates: int, progress: AbstractProgress
 ) -> dict[str, Any]:
     """Train the replicates, as many in one batch as fit in memory."""
     kept = 4 * replicates * (chosen.dim or 0) * stats.V

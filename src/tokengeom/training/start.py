@@ -21,7 +21,7 @@ import dataclasses
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +29,11 @@ from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, centre_columns
 from tokengeom.models.factored import AbstractFactoredModel
+from tokengeom.models.network import Network
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.registry import load
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.settings import TrainingSettings
-
-if TYPE_CHECKING:
-    from tokengeom.models.network import Network
 
 ROTATION_STREAM = (7, 2)
 """Spawn key of the generator that draws R; the weights of networks and their dropout have (7, 0) and (7, 1)."""
@@ -130,16 +128,13 @@ def require_startable(settings: TrainingSettings) -> None:
         )
 
 
-def _hash_of(prediction: HasFactors) -> str:
+def _hash_of(prediction: Any) -> str:
     """SHA-256 of the arrays that an object consists of, which saving keeps to the last bit."""
-    arrays = [getattr(prediction, field.name) for field in _fields(prediction)]
+    fields = dataclasses.fields(prediction) if dataclasses.is_dataclass(prediction) else ()
+    arrays = [getattr(prediction, field.name) for field in fields]
     arrays = [array for array in arrays if isinstance(array, np.ndarray)] or [prediction.W, prediction.H]
     parts = [f"{array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes() for array in arrays]
     return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-def _fields(prediction: object) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(prediction) if dataclasses.is_dataclass(prediction) else ()
 
 
 def _rotation(dim: int, seed: int) -> Float:

@@ -45,12 +45,9 @@ def replicate_bytes(V: int, m: int, F: int, dim: int, itemsize: int) -> int:
 class TiedReplicates:
     """Trainings of the tied model that differ in their seeds alone, at their starts.
 
-    ``step``
-        Steps made so far.
-    ``optimization``
-        Optimizer, rates and steps, which are the same for all.
-    ``places``
-        Place of each replicate that is still trained, among the settings given.
+    ``step``          Steps made so far.
+    ``optimization``  Optimizer, rates and steps, which are the same for all.
+    ``places``        Place of each replicate that is still trained, among the settings given.
     """
 
     def __init__(self, stats: NextTokenStatistics, settings: Sequence[TrainingSettings]) -> None:

@@ -87,8 +87,7 @@ class FlatParameters:
 class PlacedLabels:
     """Soft labels on a device, times the scale of the loss.
 
-    ``context``, ``token``
-        Context and next token of each pair.
+    ``context``, ``token``  Context and next token of each pair.
     """
 
     def __init__(self, labels: SoftLabels, scale: float, **kind: Any) -> None:

@@ -194,10 +194,7 @@ def _build_loop(
 
 
 def _predicted_start(
-    given: HasFactors | str | Path,
-    labels: SoftLabels,
-    settings: Sequence[TrainingSettings],
-    progress: AbstractProgress,
+    given: HasFactors | str | Path, labels: SoftLabels, settings: Sequence[TrainingSettings], progress: AbstractProgress
 ) -> PredictedStart:
     """A start that fits labels and settings; says where some dimension is too small for all of its directions."""
     require_startable(settings[0])

@@ -54,12 +54,11 @@ class NetworkShape:
 class AbstractArchitecture(ABC):
     """Builds torch modules that map tokens (rows x L) to hidden states (rows x L x d), with random weights.
 
-    ``defaults``
-        The settings of `train` that this architecture has besides those of every network, with their defaults, for
-        example ``{"layers": 4, "heads": 6}``. One that has ``ties`` reads the features of contexts, not their tokens.
-    ``causal``
-        Whether the state at a position depends only on the tokens up to it. A context that is the beginning of
-        another is then read from the same row.
+    ``defaults``  The settings of `train` that this architecture has besides those of every network, with their
+                  defaults, for example ``{"layers": 4, "heads": 6}``. One that has ``ties`` reads the features of
+                  contexts, not their tokens.
+    ``causal``    Whether the state at a position depends only on the tokens up to it. A context that is the beginning
+                  of another is then read from the same row.
     """
 
     defaults: ClassVar[Mapping[str, Any]]

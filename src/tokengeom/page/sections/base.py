@@ -34,10 +34,8 @@ class Page:
 class Section:
     """A section of the page.
 
-    ``name``
-        Its anchor, and the name of its macro in ``templates/sections.html.j2``.
-    ``view``
-        What the macro shows.
+    ``name``  Its anchor, and the name of its macro in ``templates/sections.html.j2``.
+    ``view``  What the macro shows.
     """
 
     name: str

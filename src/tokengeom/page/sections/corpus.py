@@ -5,10 +5,8 @@ Methods are how each number was computed, settings, versions, seeds, hashes, how
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
@@ -19,7 +17,7 @@ from tokengeom.core.citation import cite
 from tokengeom.core.numerics import Bool, Int, seen_tokens
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.figures.comparisons import checkpoints
-from tokengeom.page.formatting import DASH, count, fixed, number, percent
+from tokengeom.page.formatting import DASH, count, fixed, number, percent, texts
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
@@ -250,7 +248,7 @@ def _model_sentences(read: ReadModel) -> list[str]:
         saved = f"The model was saved at training step {read.step:,}."
         trained = f"{saved} On which text and how it was trained is not known here."
     return [
-        *(f"{part}." for part in read.states.convention.rstrip(".").split(". ")),
+        *(f"{part}." for part in read.convention.rstrip(".").split(". ")),
         read.bos_sentence(),
         f"On these windows its loss is {number(read.loss, 5)} nats, {number(read.loss_gap, 4)} above the entropy "
         "floor, with the softmax over all rows of the head.",
@@ -306,5 +304,4 @@ def _plain_text(value: object) -> str:
 
 def glossary(noun: str) -> list[tuple[str, str, str]]:
     """Term, symbol and meaning; ``noun`` is what sentences call that which was compared."""
-    text = files("tokengeom.page").joinpath("templates", "glossary.json").read_text(encoding="utf-8")
-    return [(term, symbol, meaning.format(noun=noun)) for term, symbol, meaning in json.loads(text)]
+    return [(term, symbol, meaning.format(noun=noun)) for term, symbol, meaning in texts("glossary.json")]

@@ -71,14 +71,11 @@ def explore(page: Page) -> Section | None:
 class Source:
     """One geometry: unit vectors of the chosen tokens and contexts, as rows.
 
-    ``given``
-        The prediction or run with all its vectors.
-    ``kind``
-        "path", "limit", "proxy", "at-loss" or "model".
-    ``gap``, ``rank``
-        Loss gap in nats, 0 in the limit, and the number of directions; None where they have no meaning.
-    ``loss``
-        Of a model, how far its loss on each context is above the entropy of that context; None where not computed.
+    ``given``          The prediction or run with all its vectors.
+    ``kind``           "path", "limit", "proxy", "at-loss" or "model".
+    ``gap``, ``rank``  Loss gap in nats, 0 in the limit, and the number of directions; None where they have no meaning.
+    ``loss``           Of a model, how far its loss on each context is above the entropy of that context; None where not
+                       computed.
     """
 
     given: HasFactors
@@ -265,12 +262,12 @@ class Explorer:
         return {
             **{name: getattr(source, name) for name in ("key", "label", "kind", "gap", "rank")},
             **parts,
-            "heat": {kind: self._heat(getattr(source, kind), kind) for kind in KINDS},
+            "heat": {
+                kind: pack(cosines_between(getattr(source, kind)[self._heat_items(kind)]), "int16", COSINE_STEP)
+                for kind in KINDS
+            },
             "loss": None if source.loss is None else pack(source.loss, "float32"),
         }
-
-    def _heat(self, vectors: NDArray[np.float32], kind: str) -> dict[str, Any]:
-        return pack(cosines_between(vectors[self._heat_items(kind)]), "int16", COSINE_STEP)
 
     def _heat_items(self, kind: str) -> Int:
         """Places, among the chosen ones, of the most frequent items, in the order of the page's heat-maps."""

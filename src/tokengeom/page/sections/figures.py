@@ -178,10 +178,8 @@ class Scale:
 class Picture:
     """A figure ready for the page.
 
-    ``boxes``
-        Its panels, each with a name that is unique on the page.
-    ``scale``
-        The colour scale that all boxes share, for the page to draw once; None where each box has its own.
+    ``boxes``  Its panels, each with a name that is unique on the page.
+    ``scale``  The colour scale that all boxes share, for the page to draw once; None where each box has its own.
     """
 
     name: str

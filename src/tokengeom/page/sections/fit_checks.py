@@ -9,13 +9,10 @@ and of a trained model, of which only the text can be chosen, are in ``templates
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -25,7 +22,7 @@ from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.comparison.verdict import AGREES, IN_PART, Outcome
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool
-from tokengeom.page.formatting import count, listed, number, percent
+from tokengeom.page.formatting import count, listed, number, percent, texts
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
@@ -76,13 +73,10 @@ LARGEST_DECAY = 1e-5
 class FitCheck:
     """One check of one run.
 
-    ``name``
-        One of `CHECKS`.
-    ``sentence``
-        The measured number and the thresholds that it was compared with.
-    ``causes``, ``remedies``
-        Likely causes, those that certainly apply to this run first, and what to try, in this order; both empty where
-        the check fits or could not be judged.
+    ``name``                  One of `CHECKS`.
+    ``sentence``              The measured number and the thresholds that it was compared with.
+    ``causes``, ``remedies``  Likely causes, those that certainly apply to this run first, and what to try, in this
+                              order; both empty where the check fits or could not be judged.
     """
 
     run: str
@@ -242,10 +236,10 @@ def _frequencies(contents: ReportContents, name: str) -> tuple[Level, str]:
 
 def _explained(contents: ReportContents, run: str, name: str, level: Level, sentence: str) -> FitCheck:
     """A check with its title and, where it fails, causes and remedies."""
-    texts = _texts()[name]
+    words = texts("findings.json")[name]
     if level in ("fits", "not judged"):
-        return FitCheck(run, name, level, sentence, texts["titles"]["fits"])
-    title, comparison = texts["titles"][level], contents.comparisons.get(run)
+        return FitCheck(run, name, level, sentence, words["titles"]["fits"])
+    title, comparison = words["titles"][level], contents.comparisons.get(run)
     if name == "alignment" and comparison is not None and comparison.better_explanation:
         title = f"Another explanation fits the geometry better: {comparison.better_explanation}"
     explained = list(_causes(contents, run, name))
@@ -261,14 +255,7 @@ def _causes(contents: ReportContents, run: str, name: str) -> Explained:
     yield from _measured_causes(contents, run)
     if name == "alignment":
         yield from _disagreement_causes(contents, run)
-    yield from map(tuple, _texts()[name]["model" if trained is None else "run"])
-
-
-@cache
-def _texts() -> dict[str, Any]:
-    """Titles and likely causes by check."""
-    text = files("tokengeom.page").joinpath("templates", "findings.json").read_text(encoding="utf-8")
-    return dict(json.loads(text))
+    yield from map(tuple, texts("findings.json")[name]["model" if trained is None else "run"])
 
 
 def _measured_causes(contents: ReportContents, name: str) -> Explained:

@@ -11,7 +11,7 @@ from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.core.numerics import Float, Int
 from tokengeom.figures.base import LinePanel
 from tokengeom.figures.training_curves import concepts as concepts_figure
-from tokengeom.page.formatting import listed, number, percent
+from tokengeom.page.formatting import listed, number, percent, texts
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.figures import Picture, picture, supports_figure
@@ -55,30 +55,25 @@ def prediction(page: Page) -> Section:
     return Section("prediction", "What theory predicts", view)
 
 
+def _answer(name: str, **values: object) -> Answer:
+    """An answer whose words are in ``templates/answers.json``."""
+    return Answer(**{part: words.format(**values) for part, words in texts("answers.json")[name].items()})
+
+
 def _answers(contents: ReportContents, predicted: FeaturePrediction | ProxyPrediction) -> list[Answer]:
+    one_hot = " Here every support is a single token, which is ordinary classification."
+    separable = _answer("separable", one_hot=one_hot if contents.stats.one_hot_share == 1 else "")
+    finite = _finite_part(contents)
     if isinstance(predicted, ProxyPrediction):
-        growth = Answer(
-            "Along which direction do the logits grow?",
-            "approximately the proxy S~",
-            f"L_mm was not computed at this size. {predicted.summary()} The distance from S~ to L_mm is unknown.",
-        )
-        return [_separable(contents), growth, _finite_part(contents), _applies(contents)]
+        return [separable, _answer("approximate_direction", summary=predicted.summary()), finite, _applies(contents)]
     if predicted.rank == 0:
-        return [
-            Answer(
-                "Is there a geometry to predict?",
-                "no",
-                "Every token may follow every context, so no token has to be excluded: logits stay finite and converge "
-                "to the log-probabilities L_in, and no direction diverges.",
-            ),
-            _finite_part(contents),
-        ]
+        return [_answer("nothing"), finite]
     return [
         *_at_loss(contents),
-        _separable(contents),
-        _margin(predicted),
-        _finite_part(contents),
-        _rank(contents, predicted),
+        separable,
+        _direction(predicted),
+        finite,
+        _dimensions(contents, predicted),
         _proxy(predicted),
         _unique(predicted),
         _applies(contents),
@@ -87,115 +82,72 @@ def _answers(contents: ReportContents, predicted: FeaturePrediction | ProxyPredi
 
 def _at_loss(contents: ReportContents) -> list[Answer]:
     """The predictions at the losses that the models reached, with their proofs; nothing where there are none."""
-    models = [name for name in reversed(list(contents.runs)) if contents.at_loss.get(name)]
-    if not models:
-        return []
     said = []
-    for name in models:
+    for name in reversed(list(contents.runs)):
         norms = [
             f"{NORMS[at.norm]} {number(at.norm_value, 4)}, proven within {at.relative_gap:.1e} of the smallest, "
             f"rank {at.rank:,}"
-            for at in contents.at_loss[name]
+            for at in contents.at_loss.get(name, ())
         ]
-        gap = number(contents.at_loss[name][0].loss_gap)
-        said.append(f"For '{name}', {gap} nats above the entropy floor: {'; '.join(norms)}.")
-    return [
-        Answer(
-            "Which geometry is predicted at the loss that a model has reached?",
-            "that of the logits of smallest norm with this loss",
-            "Of all logits whose loss is at most that of the model, those of smallest norm, split evenly between "
-            f"tokens and contexts. {' '.join(said)} That training comes close to the smallest norm is measured here, "
-            "and not proven.",
-        )
-    ]
+        if norms:
+            gap = number(contents.at_loss[name][0].loss_gap)
+            said.append(f"For '{name}', {gap} nats above the entropy floor: {'; '.join(norms)}.")
+    return [_answer("at_loss", said=" ".join(said))] if said else []
 
 
-def _separable(contents: ReportContents) -> Answer:
-    one_hot = " Here every support is a single token, which is ordinary classification."
-    return Answer(
-        "Separable: can the possible next tokens of every context be separated from the impossible ones?",
-        "yes, proven",
-        "With learned embeddings the matrix of supports with its columns centred, S~, separates them: in every context "
-        "the logit of each possible token is exactly 1 above that of each impossible one."
-        f"{one_hot if contents.stats.one_hot_share == 1 else ''}",
-    )
-
-
-def _margin(predicted: FeaturePrediction) -> Answer:
+def _direction(predicted: FeaturePrediction) -> Answer:
     proof = predicted.certificate
-    return Answer(
-        "Along which direction do the logits grow?",
-        f"L_mm, with a margin of {number(1.0 / predicted.nuclear_norm, 6)} per unit of nuclear norm",
-        f"L_mm is the matrix of smallest nuclear norm that separates with margin 1: ||L_mm||_* = "
-        f"{number(predicted.nuclear_norm, 6)}, and no separating matrix has one below "
-        f"{number(predicted.lower_bound, 6)} (dual bound; relative gap {proof.relative_gap:.1e}, constraint "
-        f"residual {proof.primal_residual:.0e}). The largest possible margin per unit of nuclear norm exceeds "
-        f"1/||L_mm||_* by at most a factor of 1 + {max(proof.relative_gap, 0.0):.1e}.",
+    return _answer(
+        "direction",
+        margin=number(1.0 / predicted.nuclear_norm, 6),
+        norm=number(predicted.nuclear_norm, 6),
+        bound=number(predicted.lower_bound, 6),
+        gap=proof.relative_gap,
+        residual=proof.primal_residual,
+        excess=max(proof.relative_gap, 0.0),
     )
 
 
 def _finite_part(contents: ReportContents) -> Answer:
     size = float(np.linalg.norm(FiniteLogits.of(contents.stats.P).value))
-    if size == 0:
-        norm = "the tokens of every support are equally frequent, so the finite part is 0"
-    else:
-        norm = f"||L_in|| = {number(size, 5)}"
-    return Answer(
-        "Compatible: can every context also have its own frequencies?",
-        "yes, in closed form",
-        "Inside each support the logits converge to the centred log-probabilities: the finite part L_in. With learned "
-        f"embeddings each context has its own, so no two contexts conflict; {norm}.",
-    )
+    nothing = "the tokens of every support are equally frequent, so the finite part is 0"
+    return _answer("compatible", norm=f"||L_in|| = {number(size, 5)}" if size else nothing)
 
 
-def _rank(contents: ReportContents, predicted: FeaturePrediction) -> Answer:
+def _dimensions(contents: ReportContents, predicted: FeaturePrediction) -> Answer:
     dims = {name: run.H.shape[0] for name, run in contents.runs.items()}
     short = [f"'{name}' (d = {d})" for name, d in dims.items() if not predicted.suffices(d)]
-    runs = ""
+    runs = " Every model on this page has at least as many." if dims else ""
     if short:
         runs = f" Too small for it, so that disagreement is not evidence against the prediction: {listed(short)}."
-    elif dims:
-        runs = " Every model on this page has at least as many."
-    return Answer(
-        "How many dimensions does the geometry need?",
-        f"{predicted.smallest_dim:,}",
-        f"This is the rank of L_mm (for V = {predicted.reduction.V:,} tokens). That embeddings of this dimension "
-        f"suffice is conjectured, not proven.{runs}",
-    )
+    return _answer("dimensions", dim=predicted.smallest_dim, V=predicted.reduction.V, runs=runs)
 
 
 def _proxy(predicted: FeaturePrediction) -> Answer:
-    excess = predicted.proxy_nuclear_norm / predicted.nuclear_norm - 1.0
-    above = "." if predicted.proxy_is_exact else f", {percent(max(excess, 0.0))} above that of L_mm."
-    return Answer(
-        "Is the simple proxy S~ exact?",
-        "yes" if predicted.proxy_is_exact else "no",
-        f"{predicted.proxy_reason} Its nuclear norm is {number(predicted.proxy_nuclear_norm, 6)}{above}",
-    )
+    exact, norm = predicted.proxy_is_exact, predicted.proxy_nuclear_norm
+    above = "." if exact else f", {percent(max(norm / predicted.nuclear_norm - 1.0, 0.0))} above that of L_mm."
+    words = {"exact": "yes" if exact else "no", "why": predicted.proxy_reason}
+    return _answer("proxy", norm=number(norm, 6), above=above, **words)
 
 
 def _unique(predicted: FeaturePrediction) -> Answer:
-    question = "Is L_mm the only optimal matrix?"
-    share = percent(predicted.solution_bounds.tight_share())
-    fixed = f"The certificate alone fixes {share} of the margins of all optimal matrices."
-    if predicted.spread is None:
-        return Answer(question, "not measured", fixed)
-    answer = "apparently yes" if predicted.spread.looks_unique else "no"
-    return Answer(question, answer, f"{predicted.spread.sentence} {fixed}")
+    share, found, said = percent(predicted.solution_bounds.tight_share()), "not measured", ""
+    if predicted.spread is not None:
+        found, said = "apparently yes" if predicted.spread.looks_unique else "no", f"{predicted.spread.sentence} "
+    return _answer("unique", share=share, found=found, said=said)
 
 
 def _applies(contents: ReportContents) -> Answer:
-    free = [name for name, run in contents.trained.items() if run.settings.get("model") == "ufm"]
-    other = [name for name in contents.runs if name not in free]
-    sentences = ["L_mm describes a limit: infinitely long training with vanishing weight decay."]
-    if free:
-        sentences.append(f"It is about the model {_quoted(free)}, in which every context has a free embedding.")
-    if other:
-        sentences.append(
-            f"For {_quoted(other)} it is a hypothesis that this page tests: embeddings are the output of a network, "
-            "and the theory applies as far as the network can place every context freely."
-        )
-    return Answer("When does the limit apply?", "after long training", " ".join(sentences))
+    ufm = [name for name, run in contents.trained.items() if run.settings.get("model") == "ufm"]
+    networks = [name for name in contents.runs if name not in ufm]
+    free = f" It is about the model {_quoted(ufm)}, in which every context has a free embedding." if ufm else ""
+    other = (
+        f" For {_quoted(networks)} it is a hypothesis that this page tests: embeddings are the output of a network, "
+        "and the theory applies as far as the network can place every context freely."
+        if networks
+        else ""
+    )
+    return _answer("applies", free=free, other=other)
 
 
 def _quoted(names: list[str]) -> str:

@@ -149,14 +149,11 @@ def parse_schedule(text: str) -> str | dict[str, Any]:
 class AbstractOptimizer(ABC):
     """Settings of an optimizer, which keeps ``slots`` matrices (0 to 2) per parameter.
 
-    ``elementwise``
-        Whether the update of an entry depends on the history of that entry only; parts of a matrix can then be
-        updated independently.
-    ``needs_norm``
-        Whether the rule divides by the Frobenius norm of the whole gradient.
-    ``decoupled``
-        Whether weight decay shrinks the parameter separately from the rule; otherwise it is the gradient of the ridge
-        ``(weight_decay / 2) (||W||^2 + ||H||^2)``, added to the gradient before the rule.
+    ``elementwise``  Whether the update of an entry depends on the history of that entry only; parts of a matrix can
+                     then be updated independently.
+    ``needs_norm``   Whether the rule divides by the Frobenius norm of the whole gradient.
+    ``decoupled``    Whether weight decay shrinks the parameter separately from the rule; otherwise it is the gradient
+                     of the ridge ``(weight_decay / 2) (||W||^2 + ||H||^2)``, added to the gradient before the rule.
     """
 
     slots: ClassVar[int]

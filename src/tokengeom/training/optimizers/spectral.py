@@ -29,11 +29,10 @@ _ITERATIONS = 5
 class Spectral(AbstractOptimizer):
     """Orthogonalised gradient.
 
-    ``cutoff``
-        Singular values below ``cutoff`` times the largest count as 0: their directions are rounding noise of the
-        gradient (its columns sum to 0, so there is always one). None means the square root of the machine epsilon.
-    ``nesterov``
-        Orthogonalise ``g + mu u`` instead of ``u``, as Muon does.
+    ``cutoff``    Singular values below ``cutoff`` times the largest count as 0: their directions are rounding noise of
+                  the gradient (its columns sum to 0, so there is always one). None means the square root of the machine
+                  epsilon.
+    ``nesterov``  Orthogonalise ``g + mu u`` instead of ``u``, as Muon does.
     """
 
     slots: ClassVar[int] = 1
@@ -60,14 +59,7 @@ class Spectral(AbstractOptimizer):
     def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
         """``c = (0, lr, momentum, nesterov, exact, cutoff or -1, shrinkage)``."""
         cutoff = -1.0 if self.cutoff is None else self.cutoff
-        return [
-            rates,
-            self.momentum,
-            float(self.nesterov),
-            float(self.method == "svd"),
-            cutoff,
-            rates * decays,
-        ]
+        return [rates, self.momentum, float(self.nesterov), float(self.method == "svd"), cutoff, rates * decays]
 
     def kernel(self) -> Any:
         return update
