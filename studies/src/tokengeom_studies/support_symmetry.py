@@ -3,7 +3,7 @@
 With all supports of one size, tokens are an equiangular frame and contexts are equally long [zhao2024, Prop. 4]. Here
 supports are drawn, and changed in one way at a time:
 
-    sizes            ``k exp(strength x - strength^2 / 2)``, x standard normal, between 1 and V - 1
+    sizes            ``k exp(strength x - strength^2 / 2)``, x standard normal, between 2 and V - 2
     frequencies      tokens are drawn with weights ``rank^-strength``
     multiplicities   supports have numbers of contexts that fall like ``rank^-strength``
 
@@ -195,7 +195,7 @@ def measured(rng: np.random.Generator, recipe: Recipe, draw: int, k: int, imbala
     V, g, mean = recipe["V"], recipe["supports"], recipe["contexts_per_support"]
     spread, zipf, unequal = (strength if imbalance == name else 0.0 for name in IMBALANCES)
     noise = rng.standard_normal(g)
-    sizes = np.clip(np.round(k * np.exp(spread * noise - 0.5 * spread**2)), 1, V - 1).astype(int)
+    sizes = np.clip(np.round(k * np.exp(spread * noise - 0.5 * spread**2)), 2, V - 2).astype(int)
     S = drawn_supports(rng, sizes, np.arange(1, V + 1) ** -zipf)
     contexts, sizes = numbers_of_contexts(g, mean, unequal), S.sum(axis=0)
     P = np.repeat(S, contexts, axis=1) * rng.exponential(size=(V, int(contexts.sum())))
