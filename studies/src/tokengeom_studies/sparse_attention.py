@@ -140,7 +140,7 @@ class SparseAttention(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         **{**small, "texts": ["stories_c5_400", "tinystories_c5_400", "moby_c5_400"]},
-        **{"dim": 64, "learning_rate": 1e-3, "gap": 0.15, "seeds": 5, "seconds": 900},
+        **{"dim": 64, "learning_rate": 1e-3, "gap": 0.15, "seeds": 5, "seconds": 900, "device": "cuda"},
     }
 
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
