@@ -109,6 +109,13 @@ def write_statistics(text: str, novel: str, folder: Path) -> None:
     }
     for name, whole in longer.items():
         whole.limited(top_contexts=400, vocabulary=100).save(folder / f"{name}_c5_400")
+    plain = {
+        "tinystories": Path(text).read_text(encoding="utf-8").replace(END, " "),
+        "moby": Path(novel).read_text(encoding="utf-8"),
+        "code": "".join(code),
+    }
+    for name, letters in plain.items():
+        (folder / f"{name}.txt").write_text(letters, encoding="utf-8")
 
 
 def main() -> None:
