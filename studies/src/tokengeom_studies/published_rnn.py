@@ -29,8 +29,8 @@ from tokengeom_studies.common.measured import (
     Row,
     Rows,
     chosen,
-    decided,
     decided_together,
+    signed,
 )
 from tokengeom_studies.common.on_device import ITEMS, PairGeometry
 from tokengeom_studies.common.torch_runs import DeviceText
@@ -273,6 +273,6 @@ def _ahead(rows: Sequence[Row], one: str, other: str, items: Sequence[str]) -> A
         for text in dict.fromkeys(row["text"] for row in rows)
         for item in items
     }
-    signs = ["undecided" if lead.low <= 0 < lead.high else decided(lead) for lead in leads.values()]
+    signs = [signed(lead) for lead in leads.values()]
     shown = "; ".join(f"{name}: {lead}" for name, lead in leads.items())
-    return Answer(decided_together(signs), shown)  # type: ignore[arg-type]
+    return Answer(decided_together(signs), shown)

@@ -265,7 +265,7 @@ def _figure(of: Mapping[str, Agreements]) -> Figure:
     columns = [*ATTENTIONS, ALL_FEATURES, LAST_FEATURES, NORM]
 
     def mean(a: str, b: str, item: str) -> float:
-        return float(np.mean([agreements.value(a, b, item) for agreements in of.values()]))
+        return _mean(x for x in (agreements.value(a, b, item) for agreements in of.values()) if np.isfinite(x))
 
     panels = [
         HeatmapPanel(
@@ -274,5 +274,5 @@ def _figure(of: Mapping[str, Agreements]) -> Figure:
         )
         for item in ITEMS
     ]  # fmt: skip
-    caption = "Corrected agreement at the same loss, mean over texts; 1 is one geometry."
+    caption = "Corrected agreement at the same loss, mean over the texts where it is known; 1 is one geometry."
     return Figure("attention", "Sparse attention", caption, panels, columns=2)

@@ -41,6 +41,7 @@ from tokengeom_studies.common.measured import (
     decided_by_share,
     decided_together,
     interval_curve,
+    signed,
 )
 from tokengeom_studies.common.same_geometry import within
 from tokengeom_studies.common.torch_runs import DeviceText, first_below, training_settings
@@ -144,6 +145,7 @@ class SupportSymmetry(AbstractMeasuredStudy):
             "hypotheses": self.answers(answers),
             "limit": table_of([_limit_line(*cell) for cell in cells.items()]),
             "trained": table_of([_trained_line(*cell) for cell in cells.items()]),
+            "agreement": table_of([_agreement_line(*cell) for cell in cells.items()]),
         }
         proven = max(row[name]["relative_gap"] for row in rows for name in SOURCES if name != "run")
         far = max(abs(gap / recipe["loss_gap"] - 1.0) for row in rows for gap in row["loss_gaps"])
@@ -331,9 +333,9 @@ def _farthest(cells: Cells) -> Answer:
     for k, other in product(_sizes(cells), ("sizes", "multiplicities")):
         pairs = zip(_strongest(cells, k, "frequencies"), _strongest(cells, k, other), strict=False)
         leads[f"k = {k}, {other}"] = Interval.of(a["limit"]["frame"] - b["limit"]["frame"] for a, b in pairs)
-    signs = ["yes" if x.low > 0 else "no" if x.high < 0 else "undecided" for x in leads.values()]
+    signs = [signed(lead) for lead in leads.values()]
     least = min(leads, key=lambda name: leads[name].mean)
-    return Answer(decided_together(signs), f"{len(leads)} comparisons, smallest lead: {least}: {leads[least]}")  # type: ignore[arg-type]
+    return Answer(decided_together(signs), f"{len(leads)} comparisons, smallest lead: {least}: {leads[least]}")
 
 
 def _mean_excess(draws: Sequence[Row]) -> float:
@@ -389,9 +391,14 @@ def _limit_line(setting: Setting, draws: Sequence[Row]) -> dict[str, Any]:
 
 
 def _trained_line(setting: Setting, draws: Sequence[Row]) -> dict[str, Any]:
-    line = _line(setting, draws) | {"steps": np.mean([row["steps"] for row in draws])}
+    line = _line(setting, draws)
     for name in ("frame", "tokens", "contexts"):
         line |= {f"{name}, {source}": _over_draws(draws, source, name).mean for source in ("run", "gamma2", "nuclear")}
+    return line
+
+
+def _agreement_line(setting: Setting, draws: Sequence[Row]) -> dict[str, Any]:
+    line = _line(setting, draws) | {"steps": np.mean([row["steps"] for row in draws])}
     for item in ITEMS:
         line[f"{item}, two starts"] = np.mean([row["reproducible"][item] for row in draws])
         line |= {f"{item}, {name}": str(_corrected(draws, name, item)) for name in ("gamma2", "nuclear", "limit")}
