@@ -46,10 +46,10 @@ def test_the_formula_is_that_of_all_equally_likely_supports(k: int) -> None:
 
 def test_supports_differ_and_have_the_sizes_that_are_asked_for() -> None:
     sizes = np.array([1] * 5 + [3] * 9)
-    S = drawn_supports(np.random.default_rng(0), sizes, np.arange(1, 6) ** -1.0)
+    S = drawn_supports(np.random.default_rng(0), sizes, 1.0 / np.arange(1, 6))
     assert S.sum(axis=0).tolist() == sizes.tolist()
     assert len({column.tobytes() for column in S.T}) == len(sizes)
-    many = drawn_supports(np.random.default_rng(0), np.full(300, 3), np.arange(1, 31) ** -1.0).sum(axis=1)
+    many = drawn_supports(np.random.default_rng(0), np.full(300, 3), 1.0 / np.arange(1, 31)).sum(axis=1)
     assert many[:3].min() > 2 * many[-10:].max()
 
 

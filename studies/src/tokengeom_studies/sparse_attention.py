@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,7 @@ from tokengeom.extending import (
     HeatmapPanel,
     Network,
     NetworkShape,
-    architecture_named,
+    Transformer,
     import_torch,
 )
 from tokengeom_studies.base import Check, Findings, Recipe, table_of
@@ -48,59 +47,46 @@ ALL_FEATURES, LAST_FEATURES = "simulated, all tokens", f"simulated, {LAST}"
 
 
 @dataclass(frozen=True)
-class Attention:
-    """Which tokens a position attends to: those in a window, and of them the top ones; 0 for all."""
+class SparseTransformer(Transformer):
+    """The papers' transformer, whose positions attend to those in a window, and of them to the top ones; 0 for all."""
 
     window: int = 0
     top: int = 0
 
     def body(self, shape: NetworkShape) -> Any:
-        """A transformer whose attention is so."""
+        """Its body, with another attention."""
         from transformers import AttentionInterface
 
-        body = architecture_named("transformer").body(shape)
-        name = f"sparse-{self.window}-{self.top}"
-        AttentionInterface.register(name, partial(attend, self))
+        body, name = super().body(shape), f"sparse-{self.window}-{self.top}"
+        AttentionInterface.register(name, self.attend)
         body.inner.config._attn_implementation = name
         return body
 
+    def attend(self, module: Any, query: Any, key: Any, value: Any, mask: Any, **given: Any) -> tuple[Any, Any]:
+        """Causal attention in the form that Hugging Face's models call; (rows, heads, L, dimensions)."""
+        torch = import_torch()
+        place = torch.arange(query.shape[2], device=query.device)
+        back = place[:, None] - place[None, :]
+        seen = (back >= 0) & (back < (self.window or len(place)))
+        scores = (query @ key.mT * given["scaling"]).masked_fill(~seen, -torch.inf)
+        if self.top:
+            least = scores.topk(min(self.top, len(place)), dim=-1).values[..., -1:]
+            scores = scores.masked_fill(scores < least, -torch.inf)
+        weights = scores.softmax(-1)
+        return (weights @ value).transpose(1, 2).contiguous(), weights
 
-ATTENTIONS: Mapping[str, Attention] = {
-    FULL: Attention(),
-    "window 3": Attention(window=3),
-    "top 2": Attention(top=2),
-    "top 1": Attention(top=1),
-    "window 2": Attention(window=2),
-    LAST: Attention(),
+
+ATTENTIONS: Mapping[str, SparseTransformer] = {
+    FULL: SparseTransformer(),
+    "window 3": SparseTransformer(window=3),
+    "top 2": SparseTransformer(top=2),
+    "top 1": SparseTransformer(top=1),
+    "window 2": SparseTransformer(window=2),
+    LAST: SparseTransformer(),
 }
 WIDE, NARROW = ("window 3", "top 2", "top 1"), ("window 2", LAST)
 """Sparse attention through which every token of a context, and only the last `READ` tokens, can reach the state."""
 _SHARE = "In at least 75% of the cells: yes; in at most 25%: no."
-
-
-def attend(rule: Attention, module: Any, query: Any, key: Any, value: Any, mask: Any, **given: Any) -> tuple[Any, Any]:
-    """Causal attention by a rule, in the form that Hugging Face's models call; (rows, heads, L, dimensions)."""
-    torch = import_torch()
-    place = torch.arange(query.shape[2], device=query.device)
-    back = place[:, None] - place[None, :]
-    seen = (back >= 0) & (back < (rule.window or len(place)))
-    scores = (query @ key.mT * given["scaling"]).masked_fill(~seen, -torch.inf)
-    if rule.top:
-        least = scores.topk(min(rule.top, len(place)), dim=-1).values[..., -1:]
-        scores = scores.masked_fill(scores < least, -torch.inf)
-    weights = scores.softmax(-1)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
-
-
-class SparseTransformer(type(architecture_named("transformer"))):  # type: ignore[misc]
-    """The papers' transformer with another attention."""
-
-    def __init__(self, attention: Attention) -> None:
-        self.attention = attention
-
-    def body(self, shape: NetworkShape) -> Any:
-        """Its body."""
-        return self.attention.body(shape)
 
 
 class SparseAttention(AbstractMeasuredStudy):
@@ -217,8 +203,7 @@ def _reached(training: str, text: DeviceText, recipe: Recipe, seed: int) -> Reac
     if training not in ATTENTIONS:
         given = {**recipe, "gaps": [recipe["gap"]]}
         return next(Variant().simulation().reached(text, stats, given, FIRST_SEED + seed))
-    architecture = SparseTransformer(ATTENTIONS[training])
-    network = Network(architecture, stats, dim=recipe["dim"], seed=seed + 1, layers=LAYERS, heads=HEADS)
+    network = Network(ATTENTIONS[training], stats, dim=recipe["dim"], seed=seed + 1, layers=LAYERS, heads=HEADS)
     settings = training_settings(recipe, "transformer", seed, rate_schedule="constant")
     run = SteppedTraining(stats, settings, network=network, device=text.device)
     return next(first_below(run, text, [recipe["gap"]], seconds=recipe["seconds"]))

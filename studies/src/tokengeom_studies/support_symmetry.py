@@ -179,7 +179,7 @@ def drawn_supports(rng: np.random.Generator, sizes: Int, weights: Float) -> Bool
 def numbers_of_contexts(supports: int, mean: int, strength: float) -> Int:
     """Contexts of each support, at least one, about ``supports * mean`` in all."""
     share = np.arange(1, supports + 1) ** -strength
-    return np.maximum(np.round(supports * mean * share / share.sum()), 1).astype(int)
+    return np.asarray(np.maximum(np.round(supports * mean * share / share.sum()), 1), np.int64)
 
 
 def formula(sizes: Int, contexts: Int, V: int) -> float:
