@@ -46,7 +46,7 @@ from tokengeom_studies.common.model_runs import (
     train_ufm_and_compare,
     with_probabilities_of,
 )
-from tokengeom_studies.common.random_data import repeated
+from tokengeom_studies.common.random_data import random_setting, repeated
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results" / "figures_of_the_papers.md"
@@ -127,6 +127,27 @@ def overparameterised() -> Iterator[Number]:
             f"loss gap {gap:.1e}, cos(W - W*, W^mm) {cosine:.3f} (medians of 25 seeds)",
             same(gap < 5e-3 and cosine > 0.9),
         )
+
+
+def examples() -> Iterator[Number]:
+    """Paper 1, figure 3: eight contexts of the data with more dimensions than contexts."""
+    recipe = find_study("linear-overparameterised").recipe()
+    sizes = {name: recipe[name] for name in ("V", "m", "d", "support_size", "n")}
+    drawn = [random_setting(seed, **sizes).stats for seed in range(recipe["seeds"])]
+    P, panels = drawn[0].P.toarray(), []
+    for j in np.sort(np.random.default_rng(0).choice(recipe["m"], 8, replace=False)):
+        support = np.flatnonzero(P[:, j])
+        points = [Points("probability", support + 1.0, P[support, j])]
+        panels.append(ScatterPanel(f"context {j + 1}", "tokens of the support", "probability", points))
+    caption = "Eight contexts, drawn at random, with the tokens of their supports and the empirical probabilities."
+    keep(Figure("linear-examples", "Contexts of the linear model", caption, panels, columns=4), "linear-examples")
+    entropies = [stats.entropy for stats in drawn]
+    yield (
+        "linear, the data: entropy, nats",
+        "about 1.445, one draw",
+        f"{np.mean(entropies):.3f} ({min(entropies):.3f} to {max(entropies):.3f} over {len(drawn)} seeds)",
+        same(min(entropies) <= 1.445 <= max(entropies)),
+    )
 
 
 def synthetic() -> Iterator[Number]:
@@ -331,6 +352,7 @@ PARTS: dict[str, Callable[[], Iterator[Number]]] = {
     part.__name__: part
     for part in (
         plane,
+        examples,
         overparameterised,
         synthetic,
         symmetric,

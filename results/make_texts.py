@@ -102,6 +102,20 @@ def write_statistics(text: str, novel: str, folder: Path) -> None:
     for name, whole in wholes.items():
         for V, m in STATISTICS:
             whole.limited(top_contexts=m, vocabulary=V).save(folder / f"{name}_{m}")
+    longer = {
+        "stories": count(context=5),
+        "tinystories": count(text, context=5, tokenizer="word"),
+        "moby": count(novel, context=5, tokenizer="char"),
+    }
+    for name, whole in longer.items():
+        whole.limited(top_contexts=400, vocabulary=100).save(folder / f"{name}_c5_400")
+    plain = {
+        "tinystories": Path(text).read_text(encoding="utf-8").replace(END, " "),
+        "moby": Path(novel).read_text(encoding="utf-8"),
+        "code": "".join(code),
+    }
+    for name, letters in plain.items():
+        (folder / f"{name}.txt").write_text(letters, encoding="utf-8")
 
 
 def main() -> None:

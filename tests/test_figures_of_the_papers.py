@@ -51,6 +51,15 @@ def test_the_page_has_every_picture_and_the_numbers_that_are_kept() -> None:
     assert all(f"| {' | '.join(number)} |" in page for number in PAPERS.kept_numbers())
 
 
+def test_natural_stories_are_those_of_the_kept_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = PAPERS.PICTURES
+    monkeypatch.setattr(PAPERS, "PICTURES", tmp_path)
+    (number,) = PAPERS.natural_stories()
+    assert f"| {' | '.join(number)} |" in PAPERS.PAGE.read_text(encoding="utf-8")
+    for picture in sorted(tmp_path.glob("*.png")):
+        assert changed_share(picture, kept / picture.name) <= SAME_PICTURE
+
+
 @pytest.fixture(scope="module")
 def stats(built_in: NextTokenStatistics) -> NextTokenStatistics:
     return built_in.limited(top_contexts=60, vocabulary=40)

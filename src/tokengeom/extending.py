@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from tokengeom.models.networks.base import checked_device as checked_device, import_torch as import_torch
     from tokengeom.models.networks.base import threads_for as threads_for
     from tokengeom.models.networks.mlp import MLP as MLP
+    from tokengeom.models.networks.transformer import Transformer as Transformer
 
     # Comparison: one number on its scale, collapse, the split of logits, and rival explanations.
     from tokengeom.comparison.agreement import assess as assess

@@ -87,6 +87,14 @@ def test_agreement_is_divided_by_both_reliabilities() -> None:
     assert found.low == pytest.approx(found.high)
 
 
+def test_each_text_counts_once_in_the_overview() -> None:
+    rows = made_up(main=0.9)
+    rows += [{**row, "text": "u", "network": "lstm"} for row in made_up(main=0.5) if row.get("network") == "mlp"]
+    table = ExplainedCells(rows).overview()
+    several = dict(zip(table["explanation"], table[SEVERAL], strict=True))
+    assert several["simulated, positions+pairs+self"] == pytest.approx((0.9 + 0.5) / 2)
+
+
 def test_nothing_reproducible_is_not_explained() -> None:
     rows = made_up()
     for row in rows:

@@ -243,11 +243,17 @@ class ExplainedCells:
         return table_of(rows)
 
     def overview(self) -> Table:
-        """Corrected agreement of the explanations in `SHOWN`, mean over texts and networks with a last norm."""
-        rows = []
+        """Corrected agreement of the explanations in `SHOWN`: means over networks with a last norm, then over texts.
+
+        Each text counts once, however many networks and loss gaps it has.
+        """
+        rows, texts = [], dict.fromkeys(run["text"] for run in self._cells)
         for label, names in self._shown.items():
-            values = {kind: [self._shown_mean(run, names, kind) for run in self._cells] for kind in ITEMS}
-            rows.append({"explanation": label, **_means(values)})
+            of = [
+                _means({k: [self._shown_mean(run, names, k) for run in chosen(self._cells, text=text)] for k in ITEMS})
+                for text in texts
+            ]
+            rows.append({"explanation": label, **_means({kind: [means[kind] for means in of] for kind in ITEMS})})
         return table_of(rows)
 
     @property
@@ -302,10 +308,10 @@ class ExplainedCells:
             return "/".join("-" if np.isnan(x) else f"{x:.2f}" for x in of[name])
 
         return (
-            f"Corrected agreement, mean over {len(self._cells)} cells of networks with a last norm (contexts with "
-            f"several next tokens / with one / held out / tokens): simulated tied features {numbers(MAIN_SHOWN)}; the "
-            f"best explanation that knows nothing of shared tokens ({untied}) {numbers(untied)}; another kind of "
-            f"network {numbers('another kind of network')}."
+            f"Corrected agreement, mean over texts, each counted once ({len(self._cells)} cells of networks with a "
+            f"last norm; contexts with several next tokens / with one / held out / tokens): simulated tied features "
+            f"{numbers(MAIN_SHOWN)}; the best explanation that knows nothing of shared tokens ({untied}) "
+            f"{numbers(untied)}; another kind of network {numbers('another kind of network')}."
         )
 
 

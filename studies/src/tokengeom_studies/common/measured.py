@@ -284,6 +284,11 @@ def decided(difference: Interval, least: float = 0.0) -> Decision:
     return "yes" if difference.low > least else "no" if difference.high <= least else "undecided"
 
 
+def signed(difference: Interval) -> Decision:
+    """Yes for a difference whose interval lies above 0, no for one whose interval lies below."""
+    return "yes" if difference.low > 0 else "no" if difference.high < 0 else "undecided"
+
+
 def decided_by_share(share: float, most: float) -> Decision:
     """Yes where at least ``most`` of the cases agree, no where at most the rest of them do."""
     return "yes" if share >= most else "no" if share <= 1.0 - most else "undecided"
