@@ -16,8 +16,11 @@ power is lowered.
 Where the loss is high, weights that follow unfinished logits go astray. There factors are fitted to the loss first
 (``gamma2_factors``), and the splitting starts at them, with their weights, to prove that they are optimal.
 
-Weights are kept above a tenth of the tolerance, as a share of the uniform one, which costs at most that share of the
-norm.
+Where rows and columns are shorter than the others, weights fall towards 0, and logits with small weights, which are
+scaled by them, hardly move. A barrier holds small weights at a level that is in inverse proportion to what is lacking
+in length: ``share * (1 - length^2) = BARRIER``. It costs at most that share of the norm, and is halved when that is
+half the gap. It is smooth, so acceleration is not restarted. At a loss gap of 1e-6 nats, 200 tokens and 800 contexts take 55
+iterations to 1e-3 instead of 140 with weights that are cut at one limit (docs/experiments.md).
 """
 
 from __future__ import annotations
@@ -52,11 +55,13 @@ SMALLEST_WEIGHT = 1e-5
 """Smallest ``r^2`` and ``c^2`` as a share of the uniform one, whatever the tolerance."""
 WEIGHT_SHARE = 0.1
 """The same, as a share of the tolerance."""
-FIRST_SHARE = 10.0
+BARRIER = 1e-3
+"""Weight times the square by which a row or column is shorter than the mean, in units of the uniform weight and of the
+mean square, at which small weights stop falling."""
+SMALL_SHARE = 0.3
+"""Share of the uniform weight below which a weight is small."""
 LARGEST_COST = 0.5
-"""The same in the first iterations, and the share of the gap that it may cost before it is halved. A context with a
-small weight moves slowly where logits are scaled by weights, and a larger one costs little where it is nearly one of
-the longest."""
+"""Share of the gap that the barrier may cost before it is halved."""
 MEMORY = 15
 LARGEST_REMEMBERED = 2_000_000
 """Entries of the logits up to which acceleration remembers more steps: at low losses that halves the iterations."""
@@ -117,7 +122,8 @@ class Gamma2Run(AbstractSolve):
         self.term, self.settling = term, settling
         self.r: Array = start.r
         self.c: Array = start.c
-        self.power, self.scale, self.smallest = POWER, 1.0, FIRST_SHARE * settings.tolerance
+        self.power, self.scale, self.barrier = POWER, 1.0, BARRIER
+        self.smallest = smallest_weight(settings.tolerance)
         term.reweight(self.r, self.c)
 
     def step(self) -> bool:
@@ -143,26 +149,27 @@ class Gamma2Run(AbstractSolve):
     def _raised_weights(self, thresholded: Triplets) -> tuple[Array, Array]:
         """The weights after one step up."""
         rows, columns = thresholded.squared_norms(self.r, self.c)
-        cost = self._cost(self.r, rows, shared=True) + self._cost(self.c, columns, shared=False)
-        if cost > LARGEST_COST * self.gap * float(thresholded.s.sum()):
-            self.smallest = max(0.5 * self.smallest, smallest_weight(self.settings.tolerance))
-            self.memory.restart()
-        r = self._normalised(self.r * self._raised(rows), shared=True)
-        return self.term.held(r, self._normalised(self.c * self._raised(columns), shared=False))
+        mean = max(float(thresholded.s.sum()), 1e-300)
+        r, of_rows = self._raised(self.r, rows / mean, shared=True)
+        c, of_columns = self._raised(self.c, columns / mean, shared=False)
+        if of_rows + of_columns > LARGEST_COST * self.gap:
+            self.barrier *= 0.5
+        return self.term.held(r, c)
 
-    def _cost(self, root: Array, squared_norms: Array, *, shared: bool) -> float:
-        """By how much the weights that are as small as they may be lower the weighted norm."""
-        squares, mean = root**2, self._sum(root**2 * squared_norms, shared)
-        small = squares <= 1.01 * self.smallest / self._sum(0.0 * root + 1.0, shared)
-        lost = self.backend.at_least(mean - squared_norms, 0.0)
-        return self._sum(self.backend.as_float(small) * squares * lost, shared)
+    def _raised(self, root: Array, lengths: Array, *, shared: bool) -> tuple[Array, float]:
+        """Weights r or c after one step up, or as they are while the logits settle; and what the barrier may cost.
 
-    def _raised(self, squared_norms: Array) -> Array:
-        """Factors of r or c: half the power of their squares; 1 while the logits settle."""
+        ``lengths``
+            Squared norms of the rows or columns, in units of their weighted mean.
+        """
+        shares = root**2 * self._sum(0.0 * root + 1.0, shared)
+        barrier = self.barrier * self.backend.at_least(1.0 / shares - 1.0 / SMALL_SHARE, 0.0)
+        cost = self._sum(root**2 * barrier, shared)
         if self.iterations <= self.settling:
-            return 0.0 * squared_norms + 1.0
-        top = max(self.backend.largest(squared_norms), 1e-300)
-        return self.backend.at_least(squared_norms / top, 1e-12) ** (0.5 * self.power)
+            return root, cost
+        raised = lengths + barrier
+        factors = self.backend.at_least(raised / max(self.backend.largest(raised), 1e-300), 1e-12)
+        return self._normalised(root * factors ** (0.5 * self.power), shared=shared), cost
 
     def _normalised(self, root: Array, *, shared: bool) -> Array:
         """Square roots of weights with sum 1, none below its smallest share; ``shared``: not spread over processes."""
