@@ -458,6 +458,22 @@ def test_everything_said_about_a_text_is_what_a_recount_says(name: str) -> None:
             text_sentences.check_neighbours(contents.prediction.neighbours(asked, items=items), truth)
 
 
+@pytest.mark.parametrize("name", recount.TEXTS)
+def test_what_is_said_about_context_lengths_is_what_a_recount_says(name: str) -> None:
+    text = recount.TEXTS[name]
+    source = SourceText(text.written, name, "", ReadingSettings())
+    choice = choose(source, ReportSettings(tokenizer=text.tokenizer, rest=text.rest), SilentProgress())
+    cut = {key: choice.settings[key] for key in ("top_contexts", "vocabulary")}
+    said = re.findall(r"(\d): (\S+) of the windows, score (\S+), gain", " ".join(choice.reasons))
+    assert str(choice.settings["context"]) in [length for length, _, _ in said]
+    for length, coverage, score in said:
+        truth = recount.Recount(replace(text, context=int(length), **cut))
+        if truth.top != min(cut["top_contexts"], len(truth.in_text)):
+            continue  # Contexts around the cut are equally frequent: which of them are kept is not known.
+        assert recount.states(coverage, truth.coverage)
+        assert abs(float(score) - truth.score) <= 5.1e-4
+
+
 @pytest.mark.parametrize(
     ("true", "wrong"),
     [

@@ -261,7 +261,8 @@ def _causes(contents: ReportContents, run: str, name: str) -> Explained:
     yield from _measured_causes(contents, run)
     if name == "alignment":
         yield from _disagreement_causes(contents, run)
-    yield from map(tuple, _texts()[name]["model" if trained is None else "run"])
+    if not (name == "loss" and trained is not None and still_falling(trained)):
+        yield from map(tuple, _texts()[name]["model" if trained is None else "run"])
 
 
 @cache
