@@ -153,7 +153,7 @@ class Recount:
 
     @property
     def score(self) -> float:
-        """How much supports of several tokens exclude, per window of the text; a token that followed once is not known."""
+        """How much supports of several tokens exclude, per window of the text, without tokens that followed once."""
         after = {context: [n for (c, _), n in self.pairs.items() if c == context] for context in self.contexts}
         said = (
             (sum(times) - times.count(1)) * math.log(self.V / len(times)) / math.log(self.V)

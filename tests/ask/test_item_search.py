@@ -129,7 +129,7 @@ def test_an_unknown_context_is_told_what_was_cut_away_and_what_places_contexts()
     with pytest.raises(InputError, match=f"Did you mean .* It is not in the text, or was cut away: {kept}.$"):
         find_item(stats.limited(top_contexts=2), "a b x")
     merged = stats.limited(vocabulary=2, rest="merge")
-    with pytest.raises(InputError, match="was cut away: the cuts kept 2 of its 4 tokens.$"):
+    with pytest.raises(InputError, match=r"was cut away: the cuts kept 2 of its 4 tokens\.$"):
         find_item(merged, "zebra", "tokens")
     with pytest.raises(InputError, match=r"Did you mean one of these\? [^.]*\.$"):
         find_item(stats, "a b x")
