@@ -264,7 +264,7 @@ def test_a_loss_that_still_falls_is_distinguished_from_one_that_settled(gaps: li
     trajectory = Trajectory({"step": [0, 10, 50, 100], "seconds": [0, 1, 2, 3], "loss_gap": gaps})
     run = replace(run, trajectory=trajectory)
     assert still_falling(run) is falling
-    contents = with_run(*limit(), loss_gap=2.0)
-    (loss,) = [one for one in check_fit(replace(contents, trained={RUN: run})).misfits if one.name == "loss"]
+    contents = replace(with_run(*limit(), loss_gap=2.0), runs={RUN: replace(run, loss_gap=2.0)})
+    (loss,) = [one for one in check_fit(contents).misfits if one.name == "loss"]
     said = " ".join(loss.causes)
     assert ("still falling" in said, "stuck" in said) == (falling, not falling), "one of both, never both"
