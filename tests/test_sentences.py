@@ -470,7 +470,8 @@ def test_everything_said_about_a_text_is_what_a_recount_says(name: str) -> None:
 def test_what_is_said_about_context_lengths_is_what_a_recount_says(name: str) -> None:
     text = recount.TEXTS[name]
     source = SourceText(text.written, name, "", ReadingSettings())
-    choice = choose(source, ReportSettings(tokenizer=text.tokenizer, rest=text.rest), SilentProgress())
+    given: dict[str, Any] = {"tokenizer": text.tokenizer, "rest": text.rest}
+    choice = choose(source, ReportSettings(**given), SilentProgress())
     cut = {key: choice.settings[key] for key in ("top_contexts", "vocabulary")}
     said = re.findall(r"(\d): (\S+) of the windows, score (\S+), gain", " ".join(choice.reasons))
     assert str(choice.settings["context"]) in [length for length, _, _ in said]

@@ -274,7 +274,7 @@ def test_a_loss_that_still_falls_is_distinguished_from_one_that_settled(gaps: li
 def test_a_rate_that_was_lowered_is_not_called_too_large(schedule: str, said: bool) -> None:
     contents, W, H = limit()
     shuffled = with_run(contents, W, H[:, np.random.default_rng(0).permutation(H.shape[1])])
-    run = shuffled.runs[RUN]
+    run = shuffled.trained[RUN]
     run = replace(run, settings={**run.settings, "rate_schedule": {"name": schedule}})
     (one,) = [one for one in check_fit(replace(shuffled, runs={RUN: run})).misfits if one.name == "alignment"]
     assert any("learning rate that is too large" in cause for cause in one.causes) == said
