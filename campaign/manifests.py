@@ -21,7 +21,7 @@ RANDOM_STARTS = "how far solutions from random starts are apart"
 ONLY_RUNNING = "only running the study again would show them"
 ONLY_TRAINING = "that training with these settings gives W, H and the state"
 OF_THE_STATE = "the optimizer's memory, the state of generators, and the hash of the labels"
-LIKE_SETTINGS = "that replicates were trained in the way of the settings, their steps, and seconds"
+LIKE_SETTINGS = "that replicates were trained as the settings say, their steps, and seconds"
 WITHOUT_STATISTICS = "that the prediction is for its statistics"
 
 RECORDED = dict.fromkeys(("tokengeom", "machine", "command"), "the command, the machine and the version")

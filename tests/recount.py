@@ -152,6 +152,17 @@ class Recount:
         return sum(times == 1 for times in self.pairs.values()) / self.n
 
     @property
+    def score(self) -> float:
+        """How much supports of several tokens exclude, per window of the text, without tokens that followed once."""
+        after = {context: [n for (c, _), n in self.pairs.items() if c == context] for context in self.contexts}
+        said = (
+            (sum(times) - times.count(1)) * math.log(self.V / len(times)) / math.log(self.V)
+            for times in after.values()
+            if len(times) > 1
+        )
+        return sum(said) / sum(self.windows.values())
+
+    @property
     def short(self) -> int:
         """Documents without a window."""
         return sum(len(document) <= self.text.context for document in self.text.documents)

@@ -170,6 +170,8 @@ def as_worded_before(summary: str) -> str:
     """A summary in the words of 0.1.0, which explained less and did not say how many windows end in merged tokens."""
     lines = (line for line in summary.splitlines() if not line.endswith("of the windows end in (other tokens)."))
     summary = "\n".join(lines).replace("have a support of one token.", "have a single next token.")
+    summary = summary.replace("windows in the statistics of the", "windows counted in the")
+    summary = re.sub(r"(% of|Split:) the model's", r"\1 the run's", summary)
     return summary.replace("suffice for this geometry.", "suffice.").replace(f" {OFF_SUPPORT}", "")
 
 

@@ -29,7 +29,7 @@ from text_sentences import visible
 from tokengeom.ask.named_vectors import Items
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.verdict import JUDGED, Outcome, explained_together, level_of
+from tokengeom.comparison.verdict import JUDGED, Outcome, explained_together, judge, level_of
 from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.corpus.stories import stories
@@ -227,14 +227,22 @@ def _best(comparison: Comparison, sentence: str, noun: str) -> bool:
         r"ahead of (.+): difference (\S+)(?: \[(.+), (.+)\])?\.$",
         sentence,
     )
-    if match is None:
+    equal = re.match(
+        r"Of the explanations that need no training, the best for (contexts|tokens) are equal: (.+\)) and (.+)\.$",
+        sentence,
+    )
+    if match is None and equal is None:
         return False
-    items, first, clearly, second = match[1], match[2], match[3], match[4]
-    rows = [row for row in comparison.rows if row.items == NAMES[items] and math.isfinite(row.agreement.value)]
     assert comparison.target is not None
+    items = (match or equal)[1]  # type: ignore[index]
+    rows = [row for row in comparison.rows if row.items == NAMES[items] and math.isfinite(row.agreement.value)]
     own = next(row for row in rows if row.rival == comparison.target.info.name)
     rival = max((row for row in rows if not row.ours), key=lambda row: row.agreement.fair)
     lead = rival.agreement.fair - own.agreement.fair
+    assert (equal is not None) == (abs(lead) <= 1e-6), "rounding decides nothing"
+    if match is None:
+        return True
+    first, clearly, second = match[2], match[3], match[4]
     shown = [
         f"the prediction ({own.agreement.fair:.2f})",
         f"{rival.rival} ({rival.meaning}; {rival.agreement.fair:.2f})",
@@ -458,6 +466,23 @@ def test_everything_said_about_a_text_is_what_a_recount_says(name: str) -> None:
             text_sentences.check_neighbours(contents.prediction.neighbours(asked, items=items), truth)
 
 
+@pytest.mark.parametrize("name", recount.TEXTS)
+def test_what_is_said_about_context_lengths_is_what_a_recount_says(name: str) -> None:
+    text = recount.TEXTS[name]
+    source = SourceText(text.written, name, "", ReadingSettings())
+    given: dict[str, Any] = {"tokenizer": text.tokenizer, "rest": text.rest}
+    choice = choose(source, ReportSettings(**given), SilentProgress())
+    cut = {key: choice.settings[key] for key in ("top_contexts", "vocabulary")}
+    said = re.findall(r"(\d): (\S+) of the windows, score (\S+), gain", " ".join(choice.reasons))
+    assert str(choice.settings["context"]) in [length for length, _, _ in said]
+    for length, coverage, score in said:
+        truth = recount.Recount(replace(text, context=int(length), **cut))
+        if truth.top != min(cut["top_contexts"], len(truth.in_text)):
+            continue  # Contexts around the cut are equally frequent: which of them are kept is not known.
+        assert recount.states(coverage, truth.coverage)
+        assert abs(float(score) - truth.score) <= 5.1e-4
+
+
 @pytest.mark.parametrize(
     ("true", "wrong"),
     [
@@ -485,6 +510,15 @@ def test_the_reader_of_sentences_finds_a_number_that_is_wrong() -> None:
         check_sentences(comparison, (wrong, *comparison.reasons[1:]), "run")
     with pytest.raises(AssertionError, match="not one form"):
         check_sentences(comparison, (*comparison.reasons, "A sentence that nobody reads back."), "run")
+
+
+def test_explanations_that_differ_by_rounding_are_called_equal() -> None:
+    comparison = compared("words", "two")
+    assert comparison.evidence is not None
+    rows = tuple(replace(row, ahead=replace(row.ahead, value=1e-14)) for row in comparison.rows)
+    said = " ".join(judge(replace(comparison.evidence, rows=rows)).reasons)
+    assert said.count("are equal: the prediction (") == 2
+    assert "ahead of" not in said
 
 
 def test_both_kinds_of_items_that_are_judged_have_rows() -> None:

@@ -121,11 +121,18 @@ def test_the_closest_of_many_names_comes_first() -> None:
 
 def test_an_unknown_context_is_told_what_was_cut_away_and_what_places_contexts() -> None:
     stats = tg.count(["a b c a b d a c b d c a"], context=2, tokenizer="word")
-    kept = f"The cuts kept 2 of the text's {stats.m} contexts. A prediction with ties places contexts of any text"
-    with pytest.raises(InputError, match=kept):
+    kept = f"the cuts kept 2 of its {stats.m} contexts"
+    with pytest.raises(InputError, match=f"{kept}. A prediction with ties places contexts of any text"):
         find_item(stats.limited(top_contexts=2), "zebra")
     with pytest.raises(InputError, match=r"There are 4 tokens, such as [^.]*\.$"):
         find_item(stats.limited(top_contexts=2), "zebra", "tokens")
+    with pytest.raises(InputError, match=f"Did you mean .* It is not in the text, or was cut away: {kept}.$"):
+        find_item(stats.limited(top_contexts=2), "a b x")
+    merged = stats.limited(vocabulary=2, rest="merge")
+    with pytest.raises(InputError, match=r"was cut away: the cuts kept 2 of its 4 tokens\.$"):
+        find_item(merged, "zebra", "tokens")
+    with pytest.raises(InputError, match=r"Did you mean one of these\? [^.]*\.$"):
+        find_item(stats, "a b x")
 
 
 def test_folding_and_printing() -> None:

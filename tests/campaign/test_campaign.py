@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from campaign.forging import Forgery, judged_forgery, leaves, number
 from campaign.forks import Ended, Place
 from campaign.kills import _is_probe
+from campaign.manifests import COVERED, OF_THE_TEXT, RECORDED
 from campaign.mutations import mutated_arrays, mutated_bytes, mutated_json
 from campaign.saved import MANIFEST, listing
 from campaign.tries import DECLARED, NOTICED, Figures, even_shares, generator, weighted_shares, wrong_end
@@ -70,6 +72,15 @@ def test_a_forgery_must_be_found_or_listed() -> None:
         (must_fail, {"failed": ["the loss is the same"], "not_checked": []}),
     ):
         assert judged_forgery(forgery, found) not in (NOTICED, DECLARED)
+
+
+def test_what_must_be_declared_is_what_verify_says() -> None:
+    """A sentence of `verify` that is worded anew would make every forgery of what it covers a defect."""
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "studies" / "src").rglob("*.py")]
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    said = "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    covered = [one for places in (RECORDED, OF_THE_TEXT, *COVERED.values()) for one in places.values()]
+    assert [one for one in covered if one not in said] == []
 
 
 def test_every_value_of_a_manifest_has_a_place() -> None:

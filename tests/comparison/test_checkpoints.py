@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,8 @@ def test_agreement_is_given_at_the_loss_and_in_the_limit(curve: CheckpointCurve)
     assert (data["loss_gap"], data["compared_loss_gap"]) == (0.05, point.comparison.loss_gap)
     assert data["verdict"] == point.comparison.verdict
     said = curve.summary().splitlines()
+    assert not [line for line in said if re.search(r"with the run|the run's contexts", line)], "nothing was run"
+    assert [line for line in said if "the model" in line and line.startswith(("The prediction", "Another", "Whether"))]
     assert said[1].startswith(f"checkpoint-20: loss gap 0.0500; {point.comparison.verdict}; contexts, at the loss ")
     assert f"After the support policy it is {point.comparison.loss_gap:.4f} nats above the floor" in curve.summary()
 

@@ -219,9 +219,12 @@ def test_a_single_token_is_a_context_only_where_documents_allow_no_more() -> Non
 
 
 def test_a_text_in_which_supports_say_nothing_gets_the_shortest_contexts() -> None:
-    choice = chosen(["a b c d e f g h . " * 200])
+    # After two tokens one follows; after one, "a" is followed by two of nine, in 2 of 10 windows.
+    choice = chosen(["a b c d e f a g h . " * 200])
     assert choice.settings["context"] == 2
-    assert "At no length" in reason(choice, "The context length is")
+    said = reason(choice, "The context length is")
+    assert f"1: 100% of the windows, score {0.2 * np.log(9 / 2) / np.log(9):.3f}" in said
+    assert "2: 100% of the windows, score 0.000" in said
 
 
 def test_what_is_merged_or_left_out_is_said(documents: list[str]) -> None:

@@ -262,4 +262,19 @@ def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:
 def test_a_loss_that_still_falls_is_distinguished_from_one_that_settled(gaps: list[float], falling: bool) -> None:
     run = story_contents().trained[RUN]
     trajectory = Trajectory({"step": [0, 10, 50, 100], "seconds": [0, 1, 2, 3], "loss_gap": gaps})
-    assert still_falling(replace(run, trajectory=trajectory)) is falling
+    run = replace(run, trajectory=trajectory)
+    assert still_falling(run) is falling
+    contents = replace(with_run(*limit(), loss_gap=2.0), runs={RUN: replace(run, loss_gap=2.0)})
+    (loss,) = [one for one in check_fit(contents).misfits if one.name == "loss"]
+    said = " ".join(loss.causes)
+    assert ("still falling" in said, "stuck" in said) == (falling, not falling), "one of both, never both"
+
+
+@pytest.mark.parametrize(("schedule", "said"), [("constant", True), ("steps", False), ("cosine", False)])
+def test_a_rate_that_was_lowered_is_not_called_too_large(schedule: str, said: bool) -> None:
+    contents, W, H = limit()
+    shuffled = with_run(contents, W, H[:, np.random.default_rng(0).permutation(H.shape[1])])
+    run = shuffled.trained[RUN]
+    run = replace(run, settings={**run.settings, "rate_schedule": {"name": schedule}})
+    (one,) = [one for one in check_fit(replace(shuffled, runs={RUN: run})).misfits if one.name == "alignment"]
+    assert any("learning rate that is too large" in cause for cause in one.causes) == said

@@ -145,6 +145,8 @@ def test_markup_that_takes_part_in_many_windows_is_named_in_the_summary() -> Non
     assert "“<p>”" in whole
     assert "--tokenizer" not in whole
     assert said(tagged, tokenizer="code") == []
+    (typeset,) = said(r"a \bold b c d e f " * 400)
+    assert "usually belongs to markup (most often “\\”)" in typeset
     assert said("a b c d e f. " * 400 + "x <b> y") == []
     (replaced,) = said("a <unk> b c d e f " * 400, tokenizer="whitespace")
     assert "stands for rare words or belongs to markup (most often “<unk>”)" in replaced

@@ -84,6 +84,10 @@ def test_merged_tokens_are_not_shared() -> None:
     [
         (["x y z x y"], "at least 2 tokens; they share 0"),
         (["zebra cat yak sat wolf mat"], "at least 2 contexts; they share"),
+        (
+            ["the cat dog sat on cat"],
+            "share 5 tokens and 3 contexts, but only one of these tokens follows",
+        ),
     ],
 )
 def test_too_little_in_common_is_refused_with_a_remedy(second: list[str], message: str) -> None:

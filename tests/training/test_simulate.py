@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
+from estimate_cases import Said
 from network_cases import small_stories
+from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.numerics import centre_columns, cosines
 from tokengeom.core.progress import SilentProgress
@@ -218,8 +220,22 @@ def test_the_time_is_estimated_as_a_range() -> None:
     assert "8 replicates" in estimate.sentence
     whole = estimate_simulation(small_stories(), like=trained(), rehearsal=600.0)
     assert whole.longest == pytest.approx(SURE**2 * whole.shortest)
+    assert tg.estimate("simulate", small_stories(), like=trained(), replicates=2).what.startswith("Simulating 2")
     with pytest.raises(InputError, match="not known beforehand"):
         estimate_simulation(small_stories(), optimizer="gradient-flow", loss_gap=0.5)
+
+
+def test_a_long_simulation_says_once_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "LONG", 0.0)
+    monkeypatch.setattr("tokengeom.training.simulate.FEWEST_RECORDS", 2)
+    monkeypatch.setattr("tokengeom.training.simulate._at_a_time", lambda stats, chosen, replicates: 1)
+    for seconds, said in ((0.0, 1), (600.0, 0)):
+        monkeypatch.setattr("tokengeom.training.simulate.REHEARSAL", seconds)
+        # The loss gap is not reached before the last step, so that only the seconds decide.
+        shown = Said()
+        simulate(small_stories(), like=trained(), loss_gap=1e-6, steps=20, replicates=2, progress=shown)
+        assert len(shown.sentences) == said
+        assert all(one.startswith("Simulating 2 replicates on ") for one in shown.sentences)
 
 
 def test_steps_are_extrapolated_along_a_power_of_the_steps() -> None:

@@ -197,28 +197,31 @@ def _completed(stats: NextTokenStatistics, text: str, kinds: Sequence[Items]) ->
         (index,) = beginning[first]
         return Item(first, index, names_of(stats, first)[index], f"No other {first[:-1]} begins with {said}.")
     what = " or ".join(kind[:-1] for kind in kinds)
-    number = sum(map(len, beginning.values()))
+    number, cut_away = sum(map(len, beginning.values())), _cut_away(stats, kinds)
     if number:
         raise InputError(
             f"No {what} is called {said}, and {number:,} names begin with it. Did you mean one of these? "
-            f"{_listed(stats, beginning)}."
+            f"{_listed(stats, beginning)}.{cut_away}"
         )
     inside = {kind: _matching(stats, kind, lambda name: wanted in name) for kind in kinds if wanted}
     if near := _listed(stats, inside, [*_endings(stats, wanted, kinds), *_close(stats, wanted, kinds)]):
-        raise InputError(f"No {what} is called {said}. Did you mean one of these? {near}.")
+        raise InputError(f"No {what} is called {said}. Did you mean one of these? {near}.{cut_away}")
     counted = " and ".join(f"{len(names_of(stats, kind)):,} {kind}" for kind in kinds)
     some = _listed(stats, {kind: range(len(names_of(stats, kind))) for kind in kinds}, most=4)
     nothing = f"No {what} is called {said}, nor anything like it. There are {counted}, such as {some}."
-    raise InputError(f"{nothing}{_elsewhere(stats, kinds)}")
+    placed = " A prediction with ties places contexts of any text: tokengeom place."
+    elsewhere = placed if "contexts" in kinds and stats.contexts is not None else ""
+    raise InputError(f"{nothing}{cut_away}{elsewhere}")
 
 
-def _elsewhere(stats: NextTokenStatistics, kinds: Sequence[Items]) -> str:
-    """What cuts left of the contexts of the text, and what answers for the others."""
-    if "contexts" not in kinds or stats.contexts is None:
+def _cut_away(stats: NextTokenStatistics, kinds: Sequence[Items]) -> str:
+    """That an unknown item may be in the text, where cuts left some out."""
+    if not stats.effects:
         return ""
-    whole = stats.effects[0].before.m if stats.effects else stats.m
-    kept = f" The cuts kept {stats.m:,} of the text's {whole:,} contexts." if whole > stats.m else ""
-    return f"{kept} A prediction with ties places contexts of any text: tokengeom place."
+    before, named = stats.effects[0].before, stats.V - (stats.other is not None)
+    sizes: dict[Items, tuple[int, int]] = {"tokens": (named, before.V), "contexts": (stats.m, before.m)}
+    kept = [f"{sizes[kind][0]:,} of its {sizes[kind][1]:,} {kind}" for kind in kinds if sizes[kind][0] < sizes[kind][1]]
+    return f" It is not in the text, or was cut away: the cuts kept {' and '.join(kept)}." if kept else ""
 
 
 def _endings(stats: NextTokenStatistics, wanted: str, kinds: Sequence[Items]) -> list[str]:

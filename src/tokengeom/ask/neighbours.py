@@ -197,7 +197,8 @@ class SimilarPairs:
     def caption(self) -> str:
         """What was compared, and what the numbers mean."""
         what = "tokens that may follow both" if self.items == "contexts" else "contexts that both may follow"
-        left_out = f"; {self.same_support:,} pairs with the same support are left out" if self.same_support else ""
+        same, pairs = self.same_support, ("pair", "is") if self.same_support == 1 else ("pairs", "are")
+        left_out = f"; {same:,} {pairs[0]} with the same support {pairs[1]} left out" if same else ""
         merged = f" {MERGED}" if self.merged else ""
         of = f"Of, and of: those of the first and of the second.{merged}"
         return f"Of {self.total:,} pairs{left_out}. Shared: {what}. {of}"

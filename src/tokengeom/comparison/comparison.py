@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -309,10 +309,22 @@ class Comparison(AbstractJsonResult):
 
     def summary(self) -> str:
         """The verdict with its reasons, every number with its meaning, and the limitations, one per line."""
+        return self.summary_about("run")
+
+    def summary_about(self, noun: str) -> str:
+        """The same in sentences that call what was compared by this noun: "run" or "model"."""
         numbers = [f"{name}: {agreement} ({meaning(name)})" for name, agreement in self.agreements.items()]
-        sources = [] if self.disagreement is None else self.disagreement.sentences()
+        sources = [] if self.disagreement is None else self.disagreement.sentences(noun)
         scale = describe_scale(self.permutations, self.runs)
-        return "\n".join([*self.reasons, *sources, *self._unexplained(), *numbers, *scale, *self.limitations])
+        reasons = self.reasons_about(noun)
+        return "\n".join([*reasons, *sources, *self._unexplained(), *numbers, *scale, *self.limitations])
+
+    def reasons_about(self, noun: str) -> Sequence[str]:
+        """The verdict as sentences that call what was compared by this noun, the first of which says it all."""
+        verdict = None if noun == "run" else self.judged_as(noun)
+        made = () if verdict is None else verdict.reasons
+        # What a comparison says besides its verdict comes last, and does not name what was compared.
+        return [*made, *self.reasons[len(made) :]]
 
     def _unexplained(self) -> list[str]:
         """The contexts and tokens that nothing explains, one line each."""

@@ -371,7 +371,7 @@ class TextComparison(AbstractJsonResult):
 
     def _shared(self) -> list[str]:
         parts = [
-            f"{100 * text.share:.3g}% of the windows counted in the {name} text ({text.windows:,} of "
+            f"{100 * text.share:.3g}% of the windows in the statistics of the {name} text ({text.windows:,} of "
             f"{text.all_windows:,})"
             for name, text in (("first", self.first), ("second", self.second))
         ]

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
-from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.agreement import TIE, Agreement
 from tokengeom.comparison.explained import RivalRow
 from tokengeom.comparison.target import COUNTS, FEWEST_GROUPS, Tables, Target
 from tokengeom.core.numerics import rounded_percent
@@ -416,6 +416,8 @@ def _best_sentence(evidence: Evidence, items: str) -> str:
         return ""
     best = max(others, key=lambda row: row.agreement.fair)
     pair = f"{best.rival} ({best.meaning}; {best.agreement.fair:.2f})", f"the prediction ({own.agreement.fair:.2f})"
+    if abs(best.ahead.value) <= TIE:
+        return f"Of the explanations that need no training, the best for {named} are equal: {pair[1]} and {pair[0]}."
     leads = best.ahead.value > 0
     first, second = pair if leads else pair[::-1]
     is_clear = best.ahead.is_clear if leads else best.ahead.high < 0

@@ -346,7 +346,6 @@ def _longest_of_the_best(candidates: Sequence[Candidate]) -> Candidate:
     shortest = min(candidate.context for candidate in long_enough)
     long_enough = [candidate for candidate in long_enough if candidate.context <= max(longest, shortest)]
     best = max(candidate.score for candidate in long_enough)
-    # Where supports say nothing at any length, all are equal, and the longest that helps to predict is taken.
     return max(
         (candidate for candidate in long_enough if candidate.score >= NEARLY_BEST * best),
         key=lambda candidate: candidate.context,
@@ -381,15 +380,11 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: Repor
     others = [candidate for candidate in candidates if candidate.size == chosen.size and candidate is not chosen]
     if not others:
         return f"The context length is {tokens}, the only one that the documents allow: {facts}."
-    if chosen.score == 0.0:
-        return (
-            f"The context length is {tokens}: {facts}. At no length that was considered do the supports of several "
-            f"tokens say anything; more than {SHORTEST} tokens are taken only where the first one helps to predict."
-        )
     compared = ", ".join(
         f"{candidate.context}: {_percent(candidate.coverage)} of the windows, score {candidate.score:.3f}, gain of the "
         f"first token {candidate.gain:.3f} nats"
-        for candidate in sorted([chosen, *others], key=lambda candidate: candidate.context)[:4]
+        for candidate in sorted([chosen, *others], key=lambda candidate: candidate.context)
+        if candidate.context <= max(chosen.context, 4)
     )
     return (
         f"The context length is {tokens}: {facts}. It weighs how much the supports say against how much of the text is "

@@ -47,13 +47,15 @@ from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import estimate_prediction
+from tokengeom.training.simulate import estimate_simulation
 from tokengeom.training.train import estimate_training
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.keywords import PredictKeywords, ReportKeywords, TrainKeywords
+    from tokengeom.keywords import PredictKeywords, ReportKeywords, SimulateKeywords, TrainKeywords
     from tokengeom.training.loop import Probe
+    from tokengeom.training.run import Run
 
 PAGE_PACKAGES = ("jinja2", "plotly")
 LEAST_BYTES = 320 << 20
@@ -289,6 +291,15 @@ def estimate(
 
 @overload
 def estimate(
+    verb: Literal["simulate"],
+    stats: NextTokenStatistics | str | Path,
+    like: Run | str | Path | None = None,
+    **settings: Unpack[SimulateKeywords],
+) -> Estimate: ...
+
+
+@overload
+def estimate(
     verb: Literal["report"],
     source: Any = None,
     *,
@@ -305,13 +316,14 @@ def estimate(verb: str, *arguments: Any, **settings: Any) -> Estimate:
     Parameters
     ----------
     verb
-        "predict" (learned features), "train" or "report".
+        "predict" (learned features), "train", "simulate" or "report".
     arguments, settings
         Those of the verb. The text of a report is counted first.
     """
     verbs: dict[str, Callable[..., Estimate]] = {
         "predict": estimate_prediction,
         "train": estimate_training,
+        "simulate": estimate_simulation,
         "report": estimate_report,
     }
     if verb not in verbs:

@@ -106,11 +106,7 @@ class ReportContents:
 
     def reasons(self, name: str) -> Sequence[str]:
         """The verdict on a model as sentences, the first of which says it all."""
-        comparison = self.comparisons[name]
-        verdict = comparison.judged_as(self.noun) if self.models else None
-        made = () if verdict is None else verdict.reasons
-        # What a comparison says besides its verdict comes last, and does not name what was compared.
-        return [*made, *comparison.reasons[len(made) :]]
+        return self.comparisons[name].reasons_about(self.noun)
 
     @property
     def compared_models(self) -> list[str]:

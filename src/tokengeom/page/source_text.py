@@ -213,8 +213,8 @@ def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
     if why := _split_already(pieces):
         return "whitespace", f"Tokens are what stands between white space, in its own case: {why}."
     return "word", (
-        "Tokens are lower-case words and punctuation marks, because the text separates words with white space "
-        f"({spaces:.0%} of its characters)."
+        "Tokens are lower-case words and punctuation marks, because white space or punctuation separates words "
+        f"({spaces:.0%} of the characters are white space)."
     )
 
 

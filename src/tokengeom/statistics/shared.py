@@ -42,8 +42,11 @@ def shared_statistics(
     ]
     # A token or a context may be left without a window, which may leave another one without any.
     rows, columns = _with_windows(tables)
-    for shared, what in ((rows, "tokens"), (columns, "contexts")):
-        _require_shared(shared.size, what)
+    both = f"they share {len(tokens):,} tokens and {len(contexts):,} contexts"
+    left = {"tokens": "tokens follows one of these contexts", "contexts": "contexts is followed by one of these tokens"}
+    for shared, (what, does) in zip((rows, columns), left.items(), strict=True):
+        some = "none" if shared.size == 0 else "only one"
+        _require_shared(shared.size, what, f"{both}, but {some} of these {does} in both")
     made = [
         _restrict(stats, tables[side][rows][:, columns], tokens[rows, side], contexts[columns, side])
         for side, stats in enumerate((first, second))
@@ -115,14 +118,14 @@ def _shared(first: Sequence[str], second: Sequence[str], what: str, without: str
             )
     place = {name: z for z, name in enumerate(second)}
     pairs = [(z, place[name]) for z, name in enumerate(first) if name in place and name != without]
-    _require_shared(len(pairs), what)
+    _require_shared(len(pairs), what, f"they share {len(pairs)}")
     return np.asarray(pairs, np.int64)
 
 
-def _require_shared(number: int, what: str) -> None:
+def _require_shared(number: int, what: str, they_share: str) -> None:
     if number < _FEWEST:
         raise StatisticsError(
-            f"The two texts must share at least {_FEWEST} {what}; they share {number}. Count both with the same "
+            f"The two texts must share at least {_FEWEST} {what}; {they_share}. Count both with the same "
             "tokenizer and context length, and keep more contexts and tokens."
         )
 

@@ -295,14 +295,14 @@ def _one_hot_warnings(single: int, m: int) -> Iterator[str]:
         yield (
             "Every support is a single token: this is one-hot classification, and supports carry no structure beyond "
             "the class. The predicted geometry is neural collapse when all tokens have equally many contexts, "
-            "and SELI geometry otherwise (Thrampoulidis et al. 2022). Shorter contexts or more text give overlapping "
-            "supports."
+            "and SELI geometry otherwise (Thrampoulidis et al. 2022). Shorter contexts or more text may give "
+            "overlapping supports."
         )
     elif single > _MOSTLY * m:
         # Rounded down: 99.9% must not read as all of them.
         yield (
             f"{100 * single // m}% of the contexts have a support of one token: this is close to one-hot "
-            "classification. Shorter contexts, or only the most frequent ones, have richer supports."
+            "classification. Shorter contexts, or only the most frequent ones, often have richer supports."
         )
 
 

@@ -141,35 +141,54 @@ def estimate_simulation(
     if chosen.optimizer == FLOW:
         raise InputError(f"The time of {FLOW} is not known beforehand: its steps follow the loss.")
     how, gap = _plan(given, _run(like, given), chosen)
-    together = _at_a_time(given, TrainingSettings(**how), chosen.replicates)
-    seen, pace = _rehearse(given, how, gap, rehearsal, together)
-    steps = min(steps_to(gap, seen), float(how["steps"]))
-    known = seen[-1][1] <= gap or seen[-1][0] >= how["steps"]
-    batches = math.ceil(chosen.replicates / together)
-    seconds, spread = batches * pace * steps, SURE if known else UNSURE
-    what = f"Simulating {chosen.replicates} replicates on {given.V:,} tokens x {given.m:,} contexts"
-    return Estimate(what, seconds / spread, seconds * spread, together * _bytes_each(given, TrainingSettings(**how)))
-
-
-def _rehearse(
-    stats: NextTokenStatistics, how: Mapping[str, Any], gap: float, seconds: float, together: int
-) -> tuple[list[tuple[int, float]], float]:
-    """Steps and loss gaps in the first seconds of a batch of replicates, or in all of it, and seconds per step."""
-    seen, times, began = list[tuple[int, float]](), list[float](), time.monotonic()
-    with blas_threads_for(stats.V, stats.m), SilentProgress().stage("", None) as silent:
-        trained = TiedReplicates(stats, _seeds(TrainingSettings(**how), together))
+    training = TrainingSettings(**how)
+    together = _at_a_time(given, training, chosen.replicates)
+    begun = _Beginning(given, training, gap, chosen.replicates, together)
+    with blas_threads_for(given.V, given.m), SilentProgress().stage("", None) as silent:
+        trained = TiedReplicates(given, _seeds(training, together))
         for gaps in _records(trained, gap, silent):
-            seen.append((trained.step, float(gaps.max())))
-            times.append(time.monotonic())
-            if seen[-1][1] <= gap:
+            begun.add(trained.step, float(gaps.max()))
+            if begun.is_enough(rehearsal):
                 break
-            # A loss that has hardly begun to fall says little about the steps that are left.
-            enough = seconds if seen[-1][1] < 0.5 * seen[0][1] else LONGEST * seconds
-            if times[-1] - began > enough and len(seen) >= FEWEST_RECORDS:
-                break
-    # The first steps may compile and load code.
-    first = max(min(len(seen) // 3, len(seen) - 2), 0)
-    return seen, (times[-1] - times[first]) / max(seen[-1][0] - seen[first][0], 1)
+    return begun.expected()
+
+
+class _Beginning:
+    """Steps, loss gaps and times at the beginning of the first batch of replicates: how long all of them take."""
+
+    def __init__(
+        self, stats: NextTokenStatistics, chosen: TrainingSettings, gap: float, replicates: int, together: int
+    ) -> None:
+        self.stats, self.chosen, self.gap, self.replicates, self.together = stats, chosen, gap, replicates, together
+        self.seen, self.times, self.began = list[tuple[int, float]](), list[float](), time.monotonic()
+
+    def add(self, step: int, gap: float) -> None:
+        """A record."""
+        self.seen.append((step, gap))
+        self.times.append(time.monotonic())
+
+    def is_enough(self, seconds: float) -> bool:
+        """Whether the batch has ended, or has trained for so many seconds, or for longer where its loss hardly fell."""
+        gap = self.seen[-1][1]
+        enough = seconds if gap < 0.5 * self.seen[0][1] else LONGEST * seconds
+        return gap <= self.gap or (self.times[-1] - self.began > enough and len(self.seen) >= FEWEST_RECORDS)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether there is more to do than what was recorded."""
+        return self.seen[-1][1] > self.gap or self.replicates > self.together
+
+    def expected(self) -> Estimate:
+        """The time and memory of all replicates."""
+        seen, times, most = self.seen, self.times, self.chosen.steps
+        # The first steps may compile and load code.
+        first = max(min(len(seen) // 3, len(seen) - 2), 0)
+        pace = (times[-1] - times[first]) / max(seen[-1][0] - seen[first][0], 1)
+        known = seen[-1][1] <= self.gap or seen[-1][0] >= most
+        batches = math.ceil(self.replicates / self.together)
+        seconds, spread = batches * pace * min(steps_to(self.gap, seen), float(most)), SURE if known else UNSURE
+        what = f"Simulating {self.replicates} replicates on {self.stats.V:,} tokens x {self.stats.m:,} contexts"
+        return Estimate(what, seconds / spread, seconds * spread, self.together * _bytes_each(self.stats, self.chosen))
 
 
 def steps_to(gap: float, seen: Sequence[tuple[int, float]]) -> float:
@@ -259,12 +278,13 @@ def _train(
     """Train the replicates, as many in one batch as fit in memory."""
     kept = 4 * replicates * (chosen.dim or 0) * stats.V
     require_memory(kept, f"The weights of {replicates:,} replicates", "Take fewer replicates or dimensions.")
-    ended, seeds, together = list[tuple[int, Arrays]](), _seeds(chosen, replicates), 0
+    ended, seeds = list[tuple[int, Arrays]](), _seeds(chosen, replicates)
     while len(ended) < replicates:
         together = _at_a_time(stats, chosen, replicates - len(ended))
+        begun = None if ended or gap is None else _Beginning(stats, chosen, gap, replicates, together)
         settings = seeds[len(ended) : len(ended) + together]
         with progress.stage("Simulating", float(chosen.steps)) as stage:
-            ended += _train_together(TiedReplicates(stats, settings), gap, stage)
+            ended += _train_together(TiedReplicates(stats, settings), gap, stage, begun, progress)
     weights = [each for _, each in ended]
     # Weights of a training in float32 are kept as such, without loss.
     return {
@@ -313,10 +333,22 @@ def _records(trained: TiedReplicates, gap: float | None, stage: AbstractStage) -
         yield gaps
 
 
-def _train_together(trained: TiedReplicates, gap: float | None, stage: AbstractStage) -> list[tuple[int, Arrays]]:
+def _train_together(
+    trained: TiedReplicates,
+    gap: float | None,
+    stage: AbstractStage,
+    begun: _Beginning | None,
+    progress: AbstractProgress,
+) -> list[tuple[int, Arrays]]:
     """Steps and weights of each replicate, at the first record at which its loss gap is small enough, or the last."""
     found: dict[int, tuple[int, Arrays]] = {}
     for gaps in _records(trained, gap, stage):
+        if begun is not None:
+            begun.add(trained.step, float(gaps.max()))
+            if begun.is_enough(REHEARSAL):
+                if begun.is_unfinished:
+                    begun.expected().announce(progress)
+                begun = None
         ends = gaps <= (-math.inf if gap is None else gap)
         ends |= trained.step >= trained.optimization.steps
         for r in np.flatnonzero(ends).tolist():

@@ -255,7 +255,16 @@ def _causes(contents: ReportContents, run: str, name: str) -> Explained:
     yield from _measured_causes(contents, run)
     if name == "alignment":
         yield from _disagreement_causes(contents, run)
-    yield from map(tuple, texts("findings.json")[name]["model" if trained is None else "run"])
+    if trained is None or _can_be(name, trained):
+        yield from map(tuple, texts("findings.json")[name]["model" if trained is None else "run"])
+
+
+def _can_be(name: str, run: Run) -> bool:
+    """Whether the usual causes can apply: a loss that falls is not stuck, and a rate that was lowered not too large."""
+    if name == "loss":
+        return not still_falling(run)
+    schedule = run.settings.get("rate_schedule")
+    return name != "alignment" or not isinstance(schedule, dict) or schedule.get("name") == "constant"
 
 
 def _measured_causes(contents: ReportContents, name: str) -> Explained:

@@ -28,7 +28,7 @@ FAR_FROM_FLOOR = (
 )
 NO_MODEL = "No model was trained: this page shows the prediction alone."
 MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": DASH}
-MARKUP, MUCH_MARKUP = re.compile(r"[<>@]|</?[^\s<>]+>|\[UNK\]|@[^\w\s]@|&#?\w+;"), 0.1
+MARKUP, MUCH_MARKUP = re.compile(r"[<>@\\]|</?[^\s<>]+>|\[UNK\]|@[^\w\s]@|&#?\w+;"), 0.1
 """Tokens that usually belong to markup, and the share of the windows from which on they are named."""
 PLACEHOLDER = re.compile(r"<unk>|\[unk\]", re.IGNORECASE)
 """Tokens that stand for rare words, which nothing brings back."""
