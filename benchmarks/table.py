@@ -26,11 +26,10 @@ SHORT = (
     ("count 2 million tokens of text, contexts of 4, to saved statistics", "nltk.lm NgramCounter"),
     ("L^mm, V=104, 400 distinct supports", "cvxpy + SCS"),
     ("prediction at a loss, V=40, m=89", "cvxpy + SCS"),
-    ("UFM, V=104, m=400, d=128, float32, per AdamW step", "plain PyTorch loop on distinct contexts"),
     ("transformer, V=104, m=403, 4 layers, d=128, per step on one GPU", "plain eager PyTorch loop"),
 )
 """Jobs and peers that the README shows."""
-MARKERS = "osD^vP"
+MARKERS = "osD^v"
 LEGEND: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 8, "frameon": False}
 NAMES = {
     "counting": "Counting",
