@@ -84,7 +84,7 @@ format: $(STAMP)  ## let ruff lay out the code
 	$(BIN)/ruff format .
 
 docs: $(DOCS)  ## the documentation, in site/; every warning and every broken link is an error
-	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs src studies/src
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs paper src studies/src
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs site
 	$(BIN)/python docs/check_site.py site
 	@echo "The documentation is in site/index.html."

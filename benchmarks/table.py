@@ -24,15 +24,12 @@ PLACE = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 SHORT = (
     ("count 50 million tokens of text, contexts of 4", "Polars group_by"),
     ("count 2 million tokens of text, contexts of 4, to saved statistics", "nltk.lm NgramCounter"),
-    ("W^mm, V=10, d=60, m=50, supports of 6, seed 0", "cvxpy + OSQP"),
-    ("L^mm, V=104, m=403 in 40 support groups", "cvxpy + SCS"),
     ("L^mm, V=104, 400 distinct supports", "cvxpy + SCS"),
     ("prediction at a loss, V=40, m=89", "cvxpy + SCS"),
-    ("UFM, V=104, m=400, d=128, float32, per AdamW step", "plain PyTorch loop on distinct contexts"),
     ("transformer, V=104, m=403, 4 layers, d=128, per step on one GPU", "plain eager PyTorch loop"),
 )
 """Jobs and peers that the README shows."""
-MARKERS = "osD^vPX*"
+MARKERS = "osD^v"
 LEGEND: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 8, "frameon": False}
 NAMES = {
     "counting": "Counting",

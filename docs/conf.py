@@ -32,6 +32,7 @@ extensions = [
     "gallery_pages",
     "mathml",
     "notebook_pages",
+    "paper_page",
     "source_links",
 ]
 templates_path = ["_templates"]

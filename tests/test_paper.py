@@ -1,11 +1,22 @@
-"""The paper has its front matter; every citation is in its bibliography, and every figure exists."""
+"""The paper: front matter, citations and figures exist, its page can be made, and its numbers are those of the rows.
+
+``make docs`` builds it as a page of the site (`docs/_extensions/paper_page.py`).
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAPER = Path(__file__).parents[1] / "paper" / "paper.md"
+import pytest
+from pybtex.database import parse_file
+from sphinx.errors import ExtensionError
+
+from test_site import load
+
+ROOT = Path(__file__).parents[1]
+PAPER = ROOT / "paper" / "paper.md"
+paper_page = load(ROOT / "docs" / "_extensions" / "paper_page.py")
 FIELDS = ("title", "tags", "authors", "affiliations", "date", "bibliography")
 
 
@@ -30,3 +41,41 @@ def test_an_error_in_the_paper_is_noticed() -> None:
     for old, new in (("\ndate:", "\nday:"), ("@bird2009", "@bird2008"), ("-overview.png", "-view.png")):
         assert old in text
         assert problems(text.replace(old, new)) != []
+
+
+def test_the_paper_becomes_a_page_and_a_citation_without_a_reference_is_refused() -> None:
+    text, references = PAPER.read_text(encoding="utf-8"), dict(parse_file(PAPER.with_suffix(".bib")).entries)
+    page = paper_page.as_page(text, references)
+    assert page.startswith("# tokengeom: ")
+    assert "(Thrampoulidis, 2024)" in page
+    assert "@" not in page
+    assert page.count("\n- ") >= len(references)
+    with pytest.raises(ExtensionError, match="bird2008"):
+        paper_page.as_page(text.replace("@bird2009", "@bird2008"), references)
+
+
+EVIDENCE = (ROOT / "docs" / "results" / "explained_share.md").read_text(encoding="utf-8")
+
+
+def shares(explanation: str) -> list[str]:
+    """The explained share of each kind of item: squares of the corrected agreements that the page of results has."""
+    (row,) = re.findall(rf"^\| {re.escape(explanation)} \|(.*)\|$", EVIDENCE, re.MULTILINE)
+    return [f"{100 * float(one) ** 2:.0f}%" for one in row.split("|") if one.strip() != "-"]
+
+
+def test_the_main_result_of_paper_and_readme_is_that_of_the_rows() -> None:
+    tied, best = shares("simulated, positions+pairs+self"), shares("another kind of network")
+    paper = PAPER.read_text(encoding="utf-8").split("# Main result", 1)[1].split("\n# ", 1)[0]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("**Main result.**", 1)[1].split("\n\n", 1)[0]
+    assert re.findall(r"\d+%", paper) == [*tied, *shares("gamma_2 at the loss"), *best]
+    assert re.findall(r"\d+%", readme) == [*tied, *best]
+
+
+def test_the_paper_counts_the_hypotheses_as_they_were_decided() -> None:
+    table = EVIDENCE.split("<!-- table hypotheses -->", 1)[1].split("<!-- end -->", 1)[0]
+    answers = [row.split("|")[-3].strip() for row in table.strip().splitlines()[2:]]
+    words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven"}
+    text = " ".join(PAPER.read_text(encoding="utf-8").split())
+    yes, no, undecided = (words[answers.count(one)] for one in ("yes", "no", "undecided"))
+    assert f"Of {words[len(answers)]} hypotheses" in text
+    assert f"{yes} were confirmed and {no} was refuted; {undecided} were not decided" in text

@@ -2,6 +2,9 @@
 
 The commands and the Python code of the page run in an empty folder, and so does its ``tokengeom report``. A headless
 Chromium takes the screenshots of the report, which get at most 256 colours, to keep them small.
+
+``python docs/pictures/make.py moby-dick.txt`` makes the picture of the README instead, from the novel, which is
+in the public domain and no part of the repository, and writes how well they agree to ``novel.txt``.
 """
 
 from __future__ import annotations
@@ -12,7 +15,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
+from scipy.cluster.hierarchy import leaves_list, linkage
+
+import tokengeom as tg
+from tokengeom.core.numerics import cosines
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "getting_started.md"
@@ -22,6 +31,10 @@ SHOTS = {
 }
 """Picture -> fragment of the address, size of the window, and the part of it that is kept, in pixels."""
 COLOURS = 256
+WORDS = 30
+STRONG = 0.5
+"""Cosine with the strongest colour."""
+TITLES = ("predicted from the text", "in a trained transformer")
 
 
 def run_page(folder: Path) -> None:
@@ -47,8 +60,35 @@ def photograph_report(folder: Path) -> None:
             small.save(HERE / name, optimize=True)
 
 
+def draw_novel(novel: str) -> None:
+    """Cosines between frequent words of a novel: predicted from it, and in a transformer trained on its counts."""
+    stats = tg.count(novel, context=2, top_contexts=1000, vocabulary=300)
+    run = tg.train(stats, "transformer", dim=64, layers=2, heads=4, steps=600, learning_rate=3e-3)
+    prediction = tg.predict(stats, loss_gap=run.loss_gap, norm="gamma2", tolerance=1e-3)
+    found = tg.compare(prediction, run, permutations=50)
+    Path("novel.txt").write_text("\n".join(found.reasons), encoding="utf-8")
+    frequent = np.argsort(-(stats.P @ stats.pi), kind="stable")
+    words = [i for i in frequent if stats.vocabulary[i].isalpha()][:WORDS]
+    predicted, trained = (cosines(tg.Factors(one.W, one.H).tokens)[np.ix_(words, words)] for one in (prediction, run))
+    apart = 1 - predicted[np.triu_indices(WORDS, 1)]
+    order = leaves_list(linkage(apart, "average", optimal_ordering=True))
+    names = [stats.vocabulary[words[i]] for i in order]
+    figure = Figure(figsize=(12, 6), layout="constrained")
+    for axes, matrix, title in zip(figure.subplots(1, 2), (predicted, trained), TITLES, strict=True):
+        image = axes.imshow(matrix[np.ix_(order, order)], cmap="RdBu_r", vmin=-STRONG, vmax=STRONG)
+        axes.set_title(title, fontsize=13)
+        axes.set_xticks(range(WORDS), names, rotation=90)
+        axes.set_yticks(range(WORDS), names)
+        axes.tick_params(length=0, labelsize=11)
+    figure.colorbar(image, ax=figure.axes, label="cosine", shrink=0.8, extend="max", ticks=[-STRONG, 0, STRONG])
+    figure.savefig(HERE / "novel.png", dpi=110)
+
+
 def main() -> None:
     """Make all pictures."""
+    if sys.argv[1:]:
+        draw_novel(sys.argv[1])
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run_page(folder)

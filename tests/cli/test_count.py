@@ -34,6 +34,7 @@ def test_the_summary_is_readable(tmp_path: Path) -> None:
     done = run("count", tmp_path / "a.txt", "--context", 2, env=os.environ | {"COLUMNS": "110"})
     assert done.returncode == 0, done.stderr
     for text in (
+        "separated by blank lines",
         "windows n",
         "entropy floor H",
         "the cat",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS
-from tokengeom.comparison.comparison import unexplained_items
+from tokengeom.comparison.comparison import UnexplainedItem, unexplained_items
 from tokengeom.comparison.explained import WIDENED, Chooser, best_for_contexts, try_candidates
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs, LogitFit
 from tokengeom.comparison.explanations.log_counts import LogCounts
@@ -181,3 +181,8 @@ def test_the_items_that_nothing_explains_are_listed_with_their_neighbours(stats:
         assert [cosine for _, cosine in worst.neighbours] == pytest.approx(np.delete(X[7], 7)[near], abs=1e-6)
         assert f"'{worst.name}' (correlation {expected:.2f}; nearest in the model: " in str(worst)
     assert unexplained_items(replace(inputs, stats=None), together) == ()
+
+
+def test_a_name_with_a_line_break_is_printed_on_one_line() -> None:
+    item = UnexplainedItem("contexts", ".\nO", 0.18, ((".\nA", 0.61), ("he said", 0.5)))
+    assert str(item) == r"'.\nO' (correlation 0.18; nearest in the model: '.\nA' 0.61, 'he said' 0.50)"

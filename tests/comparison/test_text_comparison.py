@@ -142,6 +142,12 @@ def test_what_cannot_be_true_is_refused(copy: Path, entry: Any, value: Any, mess
     assert message in str(refused.value)
 
 
+def test_a_name_with_a_line_break_stays_on_one_line(folder: Path) -> None:
+    item = replace(TextComparison.load(folder / "texts").contexts.listed[0], name="a\nb", alike=0)
+    assert item.label == r"“a\nb”"
+    assert "\n" not in item.sentence("contexts", in_limit=False)
+
+
 def test_the_summary_says_what_halves_say_and_how_items_are_ranked(folder: Path) -> None:
     found = TextComparison.load(folder / "texts")
     assert found.halves is not None

@@ -85,6 +85,8 @@ def count_command(
 
 
 _CONTEXTS, _TOKENS, _BAR = 8, 6, 32
+_SEPARATORS = {"blank": "blank lines", "file": "the ends of files"}
+"""Separators that are words, as a sentence says them."""
 _BINS = [(1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (7, 9), (10, 14), (15, 24), (25, 49), (50, 99), (100, None)]
 
 
@@ -103,7 +105,7 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
     corpus, sizes = statistics.corpus, statistics.support_sizes
     table = plain_table("Next-token statistics", ("", "", ""), 3)
     table.show_header = False
-    separators = ", ".join(map(repr, corpus.get("separators", [])))
+    separators = ", ".join(_SEPARATORS.get(one, repr(one)) for one in corpus.get("separators", []))
     between = f"separated by {separators}" if separators else ""
     covered = "" if statistics.coverage is None else f"{rounded_percent(statistics.coverage, 1)} of the text's"
     tokenizer = statistics.tokenizer

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, S
 
 import numpy as np
 
+from tokengeom.ask.item_search import is_seen
 from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, ItemKind, describe_scale
 from tokengeom.comparison.explained import Explained, RivalRow
 from tokengeom.comparison.inputs import Inputs, MadeFrom
@@ -68,8 +69,12 @@ class UnexplainedItem:
     neighbours: tuple[tuple[str, float], ...]
 
     def __str__(self) -> str:
-        near = ", ".join(f"'{name}' {cosine:.2f}" for name, cosine in self.neighbours)
-        return f"'{self.name}' (correlation {self.correlation:.2f}; nearest in the model: {near})"
+        near = ", ".join(f"{_in_marks(name)} {cosine:.2f}" for name, cosine in self.neighbours)
+        return f"{_in_marks(self.name)} (correlation {self.correlation:.2f}; nearest in the model: {near})"
+
+
+def _in_marks(name: str) -> str:
+    return f"'{name}'" if is_seen(name) else repr(name)
 
 
 def unexplained_items(inputs: Inputs, together: Explained) -> tuple[UnexplainedItem, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 
+from tokengeom.ask.item_search import quoted
 from tokengeom.ask.named_vectors import Items
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.similarity_numbers import KINDS
@@ -97,16 +98,20 @@ class MovedItem:
     def cells(self) -> tuple[str, ...]:
         """Numbers, neighbours and supports as a table shows them."""
         beyond = "" if isnan(self.beyond) else f"{self.beyond:.3f}"
-        cells = [f"{self.moved:.3f}", beyond, *(", ".join(map(quoted, some)) for some in (self.gained, self.lost))]
+        cells = [
+            f"{self.moved:.3f}",
+            beyond,
+            *(", ".join(quoted(one.name) for one in some) for some in (self.gained, self.lost)),
+        ]
         for listed, count in ((self.only_first, self.in_first), (self.only_second, self.in_second)):
             more = [f"{count - len(listed):,} more"] if count > len(listed) else []
-            cells.append(", ".join([*(f"{quoted(follower)} ({follower.count:,})" for follower in listed), *more]))
+            cells.append(", ".join([*(f"{quoted(follower.name)} ({follower.count:,})" for follower in listed), *more]))
         return tuple(cells)
 
     @property
     def label(self) -> str:
         """Its name, and how many have the same supports."""
-        return f"{quoted(self)}{f' and {self.alike:,} with the same supports' if self.alike else ''}"
+        return f"{quoted(self.name)}{f' and {self.alike:,} with the same supports' if self.alike else ''}"
 
     def sentence(self, items: Items, *, in_limit: bool) -> str:
         """Name, numbers and neighbours, then the reason in the supports."""
@@ -121,11 +126,6 @@ class MovedItem:
         alike = "The same tokens follow it" if items == "contexts" else "It follows the same contexts"
         differs = "the supports of others" if in_limit else "how often, or the supports of others"
         return f"{text} {alike} in both texts; what differs: {differs}."
-
-
-def quoted(item: Neighbour | Follower | MovedItem) -> str:
-    """The name of an item in quotation marks: names may end in a full stop, or hold commas."""
-    return f"\u201c{item.name}\u201d"
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,8 @@ Where the loss is high, weights that follow unfinished logits go astray. There f
 Where rows and columns are shorter than the others, weights fall towards 0, and logits with small weights, which are
 scaled by them, hardly move. A barrier holds small weights at a level that is in inverse proportion to what is lacking
 in length: ``share * (1 - length^2) = BARRIER``. It costs at most that share of the norm, and is halved when that is
-half the gap. It is smooth, so acceleration is not restarted. At a loss gap of 1e-6 nats, 200 tokens and 800 contexts take 55
-iterations to 1e-3 instead of 140 with weights that are cut at one limit (docs/experiments.md).
+half the gap. It is smooth, so acceleration is not restarted. At a loss gap of 1e-6 nats, 200 tokens and 800 contexts
+take 55 iterations to 1e-3 instead of 140 with weights that are cut at one limit (docs/experiments.md).
 """
 
 from __future__ import annotations
