@@ -68,7 +68,8 @@ def test_the_main_result_of_paper_and_readme_is_that_of_the_rows() -> None:
     paper = PAPER.read_text(encoding="utf-8").split("# Main result", 1)[1].split("\n# ", 1)[0]
     readme = (ROOT / "README.md").read_text(encoding="utf-8").split("**Main result.**", 1)[1].split("\n\n", 1)[0]
     assert re.findall(r"\d+%", paper) == [*tied, *shares("gamma_2 at the loss"), *best]
-    assert re.findall(r"\d+%", readme) == [*tied, *best]
+    means = re.sub(r"\([^)]*\)", "", readme)  # single texts stand in parentheses
+    assert re.findall(r"\d+%", means) == [*tied, *best]
 
 
 def test_the_paper_counts_the_hypotheses_as_they_were_decided() -> None:
