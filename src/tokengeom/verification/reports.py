@@ -51,7 +51,7 @@ STAGES_OF_KINDS = {
 }
 """Kind of a result -> the stages that make such a result; a name that ends in a hyphen is the beginning of several."""
 OTHER_STATISTICS = {UNSEEN: COUNTED, UNTIED: COUNTED} | dict.fromkeys(
-    (tied_stages.TIED, tied_stages.UNTIED, tied_stages.COMPARISON), tied_stages.COUNTED
+    (tied_stages.MODEL, tied_stages.TIED, tied_stages.UNTIED, tied_stages.COMPARISON), tied_stages.COUNTED
 )
 """Stages that are about a cut of their own -> the stage that made it."""
 NOT_CHECKED = (
