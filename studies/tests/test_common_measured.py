@@ -26,6 +26,7 @@ from tokengeom_studies.common.measured import (
     decided_by_share,
     machine,
     read_rows,
+    signed,
 )
 
 
@@ -149,3 +150,9 @@ def test_rows_have_a_time_and_settings_a_commit(tmp_path: Path, monkeypatch: pyt
     assert datetime.fromisoformat(rows.rows[0]["time"]).utcoffset() == timedelta(0)
     assert machine()["commit"] == "abc"
     assert chosen_measurements(rows.rows) == [{"kind": "run"}]
+
+
+def test_a_difference_is_signed_where_its_interval_is_on_one_side() -> None:
+    intervals = [Interval(x, x - 1.0, x + 1.0, 5) for x in (2.0, -2.0, 0.5)]
+    assert [signed(interval) for interval in intervals] == ["yes", "no", "undecided"]
+    assert signed(Interval(0.0, 0.0, 0.0, 5)) == "undecided"
