@@ -19,6 +19,7 @@ from pipeline_cases import QUICK, plain_page, write_text
 from tokengeom.comparison.explanations.base import ContextStatistics
 from tokengeom.comparison.explanations.kneser_ney import Backoff, KneserNey
 from tokengeom.corpus.stories import stories
+from tokengeom.page.executor import measure_unseen
 from tokengeom.page.formatting import fixed, percent
 from tokengeom.page.render import render
 from tokengeom.page.sections import unseen as section
@@ -34,10 +35,9 @@ from tokengeom.page.unseen import (
     TIED,
     UnseenContexts,
     batch_for,
-    expected_seconds,
     is_part,
-    is_possible,
     parts,
+    sizes,
     smoothed,
     training,
     why_not_made,
@@ -131,15 +131,15 @@ def test_contexts_are_drawn_where_documents_are_not_known(known: UnseenContexts)
     assert not is_part(left, known.counted)
 
 
-def test_the_time_is_measured_and_none_where_nothing_is_trained(known: UnseenContexts) -> None:
-    some = known.cut.limited(top_contexts=50)
-    seconds = expected_seconds(some, "cpu")
-    assert seconds is not None
-    assert seconds > 0
-    few = tg.count(DOCUMENTS_OF_TEXT[:4], context=2)
-    assert few.m < FEWEST
-    assert expected_seconds(few, "cpu") is None
-    assert "at least 300 of them" in why_not_made(is_cut=False)
+def test_the_time_is_that_of_the_cut_that_will_be_made() -> None:
+    """A part of a text is estimated as the text, and given statistics as they are."""
+    whole = tg.count(DOCUMENTS_OF_TEXT, context=2)
+    some = whole.limited(top_contexts=50)
+    assert sizes(some, None) == sizes(whole, None) == sizes(some, whole) == whole.totals
+    assert sizes(whole, some) is None
+    expected = measure_unseen(None, "cpu", some)
+    assert expected is not None
+    assert 0 < expected.shortest < expected.longest
     assert (batch_for(10), batch_for(5_000), batch_for(10**9)) == (1, 100, 4096)
 
 
@@ -221,10 +221,16 @@ def test_the_page_states_the_numbers_and_who_is_best(known: UnseenContexts, page
 
 
 def test_statistics_without_tokens_or_with_few_contexts_have_no_such_section() -> None:
-    assert not is_possible(tg.count(DOCUMENTS_OF_TEXT[:5], context=2))
-    assert not is_possible(tg.NextTokenStatistics.from_counts(np.ones((4, 400), int)))
-    assert not is_possible(tg.count(DOCUMENTS_OF_TEXT, context=1, tokenizer="char"))
-    assert is_possible(tg.count(DOCUMENTS_OF_TEXT, context=2, top_contexts=50))
+    few = tg.count(DOCUMENTS_OF_TEXT[:4], context=2)
+    assert few.m < FEWEST
+    for stats in (
+        few,
+        tg.NextTokenStatistics.from_counts(np.ones((4, 400), int)),
+        tg.count(DOCUMENTS_OF_TEXT, context=1, tokenizer="char"),
+    ):
+        assert sizes(stats, None) is None
+        assert measure_unseen(None, "cpu", stats) is None
+    assert "at least 300 of them" in why_not_made(is_cut=False)
 
 
 def test_a_report_keeps_the_training_and_verifies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from tokengeom.page.compare_models import LIMIT_TOLERANCE, count_for_model, supp
 from tokengeom.page.read_model import Models
 from tokengeom.page.settings import ModelTextSettings, ReportSettings
 from tokengeom.page.source_text import SourceText, content_hashes
-from tokengeom.page.unseen import expected_seconds
+from tokengeom.page.unseen import expected_seconds, sizes
 from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.count import count
@@ -282,10 +282,13 @@ def measure_rivals(passes: float, stats: NextTokenStatistics) -> Estimate:
     return Estimate("", compared + trained / 4, compared + trained)
 
 
-def measure_unseen(device: str, stats: NextTokenStatistics) -> Estimate | None:
+def measure_unseen(given: NextTokenStatistics | None, device: str, stats: NextTokenStatistics) -> Estimate | None:
     """Time of the training with ties, whose own cut is not counted yet; None where none is made."""
-    seconds = expected_seconds(stats, device)
-    return None if seconds is None else Estimate("", seconds / UNSEEN_SPREAD, seconds * UNSEEN_SPREAD)
+    whole = sizes(stats, given)
+    if whole is None:
+        return None
+    seconds = expected_seconds(stats, whole, device)
+    return Estimate("", seconds / UNSEEN_SPREAD, seconds * UNSEEN_SPREAD)
 
 
 class OverallProgress(AbstractProgress):

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 from tokengeom.comparison.compare import compare
@@ -62,8 +61,8 @@ from tokengeom.page.unseen import (
     MOST_CONTEXTS,
     MOST_TOKENS,
     UNSEEN,
-    is_possible,
     parts,
+    sizes,
     training,
     without_drawn,
     without_windows,
@@ -111,7 +110,7 @@ def training_stages(source: Source, settings: ReportSettings, models: Sequence[s
         measure = partial(estimate_training, **vars(settings.training(model)), rehearsal=REHEARSAL)
         trainings = [_training_stage(model, place, settings, measure) for place in range(settings.trainings)]
         stages += [*trainings, *_comparing_stages(model, MODEL_NAMES[model], settings, trainings[1:])]
-    return [*stages, *(_unseen_stages(settings) if settings.unseen else [])]
+    return [*stages, *(_unseen_stages(source, settings) if settings.unseen else [])]
 
 
 def model_stages(source: Source, settings: ReportSettings, models: Models) -> list[Stage]:
@@ -247,25 +246,23 @@ def _comparing_stages(
     return [*at_loss, comparison, *([table] if with_rivals else [])]
 
 
-def _unseen_stages(settings: ReportSettings) -> list[Stage]:
+def _unseen_stages(source: Source, settings: ReportSettings) -> list[Stage]:
     """Stages of the training with ties: a larger cut of the text, its windows that are not held out, the training."""
+    given = source if isinstance(source, NextTokenStatistics) else None
     cuts = {"top_contexts": MOST_CONTEXTS, "vocabulary": MOST_TOKENS, "rest": "merge", "support": "raw"}
 
     def cut_settings(executor: Executor) -> dict[str, Any]:
-        source = executor.plan.source
-        given = {"given": source.hash} if isinstance(source, NextTokenStatistics) else executor.plan.reading
-        return {**given, "cuts": cuts}
+        return {**(executor.plan.reading if given is None else {"given": given.hash}), "cuts": cuts}
 
     def how(executor: Executor) -> dict[str, Any]:
         return training(executor.result(COUNTED, NextTokenStatistics), settings.device)
 
     def cut(executor: Executor) -> NextTokenStatistics | None:
         """A cut of the same pairs that is larger than that of the other stages; None where it cannot be used."""
-        source = executor.plan.source
-        if not is_possible(executor.statistics) or find_spec("torch") is None:
+        if sizes(executor.statistics, given) is None:
             return None
-        if isinstance(source, NextTokenStatistics):
-            return source.limited(**cuts)
+        if given is not None:
+            return given.limited(**cuts)
         return executor.plan.count({**executor.result(CHOICE, Choice).settings, **cuts}, executor.progress)
 
     def trained(executor: Executor) -> Simulation | None:
@@ -275,7 +272,7 @@ def _unseen_stages(settings: ReportSettings) -> list[Stage]:
         except ProblemError:
             return None
 
-    measure = partial(measure_unseen, settings.device)
+    measure = partial(measure_unseen, given, settings.device)
     tied = partial(Stage, code=TYING, has_own_bars=True)
     title = "Training to place contexts that the text does not have"
     return [

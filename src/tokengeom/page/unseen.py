@@ -23,6 +23,7 @@ from tokengeom.comparison.explanations.base import ContextStatistics
 from tokengeom.comparison.explanations.kneser_ney import Backoff, KneserNey
 from tokengeom.core.numerics import Float, Int, log_sum_exp
 from tokengeom.corpus.documents import Ids
+from tokengeom.statistics.cuts import Totals
 from tokengeom.statistics.next_token import NextTokenStatistics, restricted
 from tokengeom.statistics.supports import canonical
 from tokengeom.training.settings import TrainingSettings
@@ -66,22 +67,21 @@ SEED, TUNED, AT_ONCE, BOOTSTRAPS = 0, 2_000, 1_000, 2_000
 TIED, KNESER_NEY, FREQUENCIES = "tied contexts", "Kneser-Ney", "frequencies of next tokens"
 
 
-def is_possible(stats: NextTokenStatistics) -> bool:
-    """Whether the contexts of a text have tokens that can be shared, and are enough for a test."""
-    whole = stats.effects[0].before if stats.effects else stats.totals
+def sizes(stats: NextTokenStatistics, given: NextTokenStatistics | None) -> Totals | None:
+    """Sizes from which the larger cut is made, those of given statistics or of the text; None where it has no use."""
+    text = stats.effects[0].before if stats.effects else stats.totals
+    whole = text if given is None else given.totals
     has_tokens = stats.has_counts and stats.contexts is not None and stats.contexts.shape[1] > 1
-    return has_tokens and whole.m >= FEWEST and whole.V > 1
+    return whole if has_tokens and whole.m >= FEWEST and whole.V > 1 and find_spec("torch") is not None else None
 
 
-def expected_seconds(stats: NextTokenStatistics, device: str) -> float | None:
-    """About how long the training takes, from a few steps of one of its size; None where none is made.
+def expected_seconds(stats: NextTokenStatistics, whole: Totals, device: str) -> float:
+    """About how long the training takes, from a few steps of one of its size.
 
     Its cut is not counted yet: there are as many contexts, tokens and windows as the text has and the cut keeps, but
     they are drawn at random.
     """
-    if not is_possible(stats) or stats.contexts is None or find_spec("torch") is None:
-        return None
-    whole = stats.effects[0].before if stats.effects else stats.totals
+    assert stats.contexts is not None, "they are asked for"
     m, V, random = min(whole.m, MOST_CONTEXTS), min(whole.V, MOST_TOKENS + 1), np.random.default_rng(SEED)
     tokens = random.integers(0, whole.V, (m, stats.contexts.shape[1]))
     table = coo_array((np.ones(m, np.int64), (random.integers(0, V, m), np.arange(m))), shape=(V, m))
