@@ -249,7 +249,7 @@ def _comparing_stages(
 def _unseen_stages(source: Source, settings: ReportSettings) -> list[Stage]:
     """Stages of the training with ties: a larger cut of the text, its windows that are not held out, the training."""
     given = source if isinstance(source, NextTokenStatistics) else None
-    cuts = {"top_contexts": MOST_CONTEXTS, "vocabulary": MOST_TOKENS, "rest": "merge", "support": "raw"}
+    cuts: dict[str, Any] = {"top_contexts": MOST_CONTEXTS, "vocabulary": MOST_TOKENS, "rest": "merge", "support": "raw"}
 
     def cut_settings(executor: Executor) -> dict[str, Any]:
         return {**(executor.plan.reading if given is None else {"given": given.hash}), "cuts": cuts}

@@ -171,8 +171,8 @@ def _has_kind(stage: str, result: AbstractResult) -> bool:
 def _check_settings(result: AbstractResult, inputs: Mapping[str, Any]) -> Checks:
     """Whether a result has the settings that the record says it was made with."""
     if isinstance(result, Simulation):
-        asked = TrainingSettings(**{name: inputs.get(name) for name in (*HOW, "batch", "seed", "device")}).to_dict()
-        used = result.settings
+        known: dict[str, Any] = {name: inputs.get(name) for name in (*HOW, "batch", "seed", "device")}
+        asked, used = TrainingSettings(**known).to_dict(), result.settings
     elif isinstance(result, Run):
         asked = {name: value for name, value in inputs.get("training", {}).items() if name != "dim"}
         used = {name: result.settings.get(name) for name in asked}
