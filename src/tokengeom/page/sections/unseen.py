@@ -118,8 +118,8 @@ def _kept(known: UnseenContexts, features: int, placed: int) -> str:
     which = "all features" if features == F else f"the {features:,} most frequent of {F:,} features"
     near = "all contexts" if placed == m else f"the {placed:,} most frequent of {m:,} contexts"
     return (
-        f"The box has {which} and {near} that were trained on, in 8 bits per number: its numbers may differ from those "
-        "of tokengeom place, which has everything."
+        f"The box has {which}, and finds neighbours among {near} that were trained on. It computes with 8 bits per "
+        "number: its numbers may differ from those of tokengeom place, which has everything."
     )
 
 
@@ -145,7 +145,8 @@ def box_data(known: UnseenContexts) -> dict[str, Any]:
 
     def coded(tokens: Any) -> dict[str, Any]:
         """Places of tokens among the names, from 2 on; 1 is the start of a document and 0 an absent token."""
-        return pack(np.where(tokens >= 0, np.searchsorted(ids, tokens) + 2, tokens + 2), "uint32")
+        kind = "uint16" if ids.size + 2 < 2**16 else "uint32"
+        return pack(np.where(tokens >= 0, np.searchsorted(ids, tokens) + 2, tokens + 2), kind)
 
     def of_span(place: int, span: Span) -> dict[str, Any]:
         """Tokens of the features of a span, in order, from a context that has each."""
@@ -156,18 +157,20 @@ def box_data(known: UnseenContexts) -> dict[str, Any]:
             "tokens": coded(some[:, some.shape[1] - 1 - span[-1] : some.shape[1] - span[0]]),
         }
 
-    own = np.flatnonzero(np.isin(tied.features.numbers[:, -1], rows))
-    placed = own[np.argsort(-counted.context_counts[own], kind="stable")[:MOST_PLACED]]
+    own = np.isin(tied.features.numbers[:, -1], rows)
+    # Those whose own feature is there, the most frequent ones first; only the first ones can be neighbours.
+    order = np.lexsort((-counted.context_counts, ~own))
+    placed = order[: min(int(own.sum()), MOST_PLACED)]
     return {
         "tokenizer": named.kind if named is not None else "token ids",
         "names": [named.token(token) if named is not None else str(token) for token in ids.tolist()],
         "others": others,
         "vocabulary": list(counted.vocabulary),
         "spans": [of_span(place, span) for place, span in enumerate(tied.features.weights)],
-        "contexts": coded(contexts[placed]),
+        "contexts": coded(contexts[order]),
         "held_out": coded(known.cut.contexts[known.out]),
         "labels": [counted.context_text(int(j)) for j in placed],
-        "is_whole": placed.size == counted.m and known.cut.coverage == 1,
+        "is_whole": known.cut.coverage == 1,
         "tokens": _in_bytes(tied.heads * tied.gain),
         "features": _in_bytes(tied.A[:, rows].T),
         "gain": pack(tied.gain, "float32"),

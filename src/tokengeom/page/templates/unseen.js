@@ -4,7 +4,7 @@
   const ABSENT = 0,
     UNKNOWN = -1,
     SHOWN = 8;
-  const ARRAYS = { int8: Int8Array, uint32: Uint32Array, float32: Float32Array };
+  const ARRAYS = { int8: Int8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
   const WORDS = /[\p{L}\p{N}\p{M}_]+(?:['’][\p{L}\p{N}\p{M}_]+)*|\S/gu;
   const element = document.getElementById("unseen-data");
   if (!element) return;
@@ -22,13 +22,14 @@
 
   // ---- vectors and features, made when the box is first used -------------------------------------------------------
   function prepare() {
-    const [m, L] = raw.contexts.shape,
+    const [all, L] = raw.contexts.shape,
+      m = raw.labels.length,
       d = raw.tokens.values.shape[1];
     const vectors = ({ values, steps }) => {
-      const all = Float32Array.from(numbers(values)),
+      const rows = Float32Array.from(numbers(values)),
         each = numbers(steps);
-      for (let i = 0; i < all.length; i++) all[i] *= each[Math.floor(i / d)];
-      return all;
+      for (let i = 0; i < rows.length; i++) rows[i] *= each[Math.floor(i / d)];
+      return rows;
     };
     const W = vectors(raw.tokens),
       A = vectors(raw.features),
@@ -44,9 +45,10 @@
     const contexts = numbers(raw.contexts),
       H = new Float32Array(m * d),
       counted = new Map();
-    for (let j = 0; j < m; j++) {
+    for (let j = 0; j < all; j++) {
       const codes = contexts.slice(j * L, (j + 1) * L);
       counted.set(String(codes), j);
+      if (j >= m) continue;
       for (const { span } of raw.spans) {
         const row = features.get(key(codes, span));
         if (row !== undefined) for (let k = 0; k < d; k++) H[j * d + k] += A[row * d + k];
@@ -100,10 +102,7 @@
     let where = "The text does not have this context.";
     if (counted.has(String(codes))) where = "This context was trained on.";
     else if (out.has(String(codes))) where = "The text has this context, but it was held out: the training does not know it.";
-    else if (!raw.is_whole)
-      where =
-        `This context is not among the ${raw.labels.length.toLocaleString("en-US")} most frequent ones, which are all ` +
-        "that this page has: the text does not have it, or rarely.";
+    else if (!raw.is_whole) where = "The text does not have this context, or it was cut away.";
     const nothing = found.length ? [] : ["None of its features is known here: nothing is predicted for it."];
     return [read, where, ...new Set(unknown), ...nothing].join(" ");
   }
