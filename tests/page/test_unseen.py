@@ -166,6 +166,11 @@ def test_the_test_is_that_of_a_recount_window_by_window(known: UnseenContexts) -
     assert rows[TIED].loss < rows[FREQUENCIES].loss - 0.5
 
 
+def test_one_training_does_not_say_how_alike_others_are(known: UnseenContexts) -> None:
+    assert "replicates would agree" not in known.tied.summary()
+    assert "nan" not in known.tied.summary()
+
+
 def test_the_test_does_not_depend_on_how_many_contexts_are_judged_at_once(
     known: UnseenContexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +231,7 @@ def test_statistics_without_tokens_or_with_few_contexts_have_no_such_section() -
     for stats in (
         few,
         tg.NextTokenStatistics.from_counts(np.ones((4, 400), int)),
+        tg.NextTokenStatistics.from_probabilities(np.full((4, 400), 0.25)),
         tg.count(DOCUMENTS_OF_TEXT, context=1, tokenizer="char"),
     ):
         assert sizes(stats, None) is None

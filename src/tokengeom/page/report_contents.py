@@ -56,7 +56,7 @@ class ReportContents:
         Trained models that were read, in the order of training; empty where models were trained. The last one is in
         ``runs``, and all are in ``comparisons``.
     ``unseen``
-        The prediction with ties for contexts that the text does not have, and its test; None where none was made.
+        Features trained to place contexts that the text does not have, and their test; None where none were.
     ``ties``
         The last model compared with a prediction with ties, on more contexts; None where that was not asked for.
     ``missing``

@@ -69,10 +69,12 @@ TIED, KNESER_NEY, FREQUENCIES = "tied contexts", "Kneser-Ney", "frequencies of n
 
 def sizes(stats: NextTokenStatistics, given: NextTokenStatistics | None) -> Totals | None:
     """Sizes from which the larger cut is made, those of given statistics or of the text; None where it has no use."""
+    has_tokens = stats.has_counts and stats.contexts is not None and stats.contexts.shape[1] > 1
+    if not has_tokens or find_spec("torch") is None:
+        return None
     text = stats.effects[0].before if stats.effects else stats.totals
     whole = text if given is None else given.totals
-    has_tokens = stats.has_counts and stats.contexts is not None and stats.contexts.shape[1] > 1
-    return whole if has_tokens and whole.m >= FEWEST and whole.V > 1 and find_spec("torch") is not None else None
+    return whole if whole.m >= FEWEST and whole.V > 1 else None
 
 
 def expected_seconds(stats: NextTokenStatistics, whole: Totals, device: str) -> float:
