@@ -140,6 +140,7 @@ def test_the_time_is_that_of_the_cut_that_will_be_made() -> None:
     expected = measure_unseen(None, "cpu", some)
     assert expected is not None
     assert 0 < expected.shortest < expected.longest
+    assert expected.bytes > 4 * 64 * whole.m
     assert (batch_for(10), batch_for(5_000), batch_for(10**9)) == (1, 100, 4096)
 
 

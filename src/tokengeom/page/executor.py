@@ -24,12 +24,12 @@ from tokengeom.core.numerics import blas_threads_for, seen_tokens
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.resources import LONG, Estimate
 from tokengeom.corpus.files import exists
+from tokengeom.page import unseen
 from tokengeom.page.cache import ResultsFolder, code_hash
 from tokengeom.page.compare_models import LIMIT_TOLERANCE, count_for_model, supports_for_model, wants_proxy
 from tokengeom.page.read_model import Models
 from tokengeom.page.settings import ModelTextSettings, ReportSettings
 from tokengeom.page.source_text import SourceText, content_hashes
-from tokengeom.page.unseen import expected_seconds, sizes
 from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.count import count
@@ -50,8 +50,6 @@ PASSES, PASSES_PER_PERMUTATION, PASSES_OF_RIVALS = 8_000, 40, 20_000
 """Passes over the cosines of tokens and of contexts per run: of a comparison, and of the rivals."""
 READ_SHARE, FEWEST_READ = 20, 8
 """One of so many contexts, and at least so many, are read to estimate how long it takes to read them all."""
-UNSEEN_SPREAD = 1.3
-"""Factor around the expected time of the training with ties."""
 PROXY_SECONDS = 10.0
 """Expected duration of a proxy, which is not measured."""
 R = TypeVar("R", bound=AbstractResult)
@@ -284,11 +282,8 @@ def measure_rivals(passes: float, stats: NextTokenStatistics) -> Estimate:
 
 def measure_unseen(given: NextTokenStatistics | None, device: str, stats: NextTokenStatistics) -> Estimate | None:
     """Time of the training with ties, whose own cut is not counted yet; None where none is made."""
-    whole = sizes(stats, given)
-    if whole is None:
-        return None
-    seconds = expected_seconds(stats, whole, device)
-    return Estimate("", seconds / UNSEEN_SPREAD, seconds * UNSEEN_SPREAD)
+    whole = unseen.sizes(stats, given)
+    return None if whole is None else unseen.estimate(stats, whole, device)
 
 
 class OverallProgress(AbstractProgress):

@@ -22,13 +22,14 @@ from scipy.sparse import coo_array, csc_array
 from tokengeom.comparison.explanations.base import ContextStatistics
 from tokengeom.comparison.explanations.kneser_ney import Backoff, KneserNey
 from tokengeom.core.numerics import Float, Int, log_sum_exp
+from tokengeom.core.resources import Estimate
 from tokengeom.corpus.documents import Ids
 from tokengeom.statistics.cuts import Totals
 from tokengeom.statistics.next_token import NextTokenStatistics, restricted
 from tokengeom.statistics.supports import canonical
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulation import Simulation
-from tokengeom.training.tied_replicates import TiedReplicates
+from tokengeom.training.tied_replicates import TiedReplicates, replicate_bytes
 
 CUT, COUNTED, UNSEEN = "unseen-cut", "unseen-counted", "unseen"
 """Stages: the larger cut of the text, its windows that are not held out, and the training."""
@@ -53,8 +54,8 @@ HOW: dict[str, Any] = {
     "steps": STEPS,
 }
 """The training, as keywords of `train`: of those tried on three texts, among the best on held-out contexts of each."""
-REHEARSED, AROUND = 3, 1.2
-"""Steps that are measured beforehand, and the time of everything in units of that of the steps."""
+REHEARSED, AROUND, SPREAD = 3, 1.2, 1.3
+"""Steps that are measured beforehand, the time of everything in units of that of the steps, and a factor around it."""
 PARTS, FEWEST_DOCUMENTS, PIECES = 10, 10, 100
 """One of so many documents is held out; a text with fewer than the fewest is cut into about so many pieces."""
 DOCUMENTS, PIECES_OF_TEXT, DRAWN = (
@@ -77,8 +78,8 @@ def sizes(stats: NextTokenStatistics, given: NextTokenStatistics | None) -> Tota
     return whole if whole.m >= FEWEST and whole.V > 1 else None
 
 
-def expected_seconds(stats: NextTokenStatistics, whole: Totals, device: str) -> float:
-    """About how long the training takes, from a few steps of one of its size.
+def estimate(stats: NextTokenStatistics, whole: Totals, device: str) -> Estimate:
+    """How long the training takes, from a few steps of one of its size, and its memory.
 
     Its cut is not counted yet: there are as many contexts, tokens and windows as the text has and the cut keeps, but
     they are drawn at random.
@@ -92,7 +93,9 @@ def expected_seconds(stats: NextTokenStatistics, whole: Totals, device: str) -> 
     list(trained.advance(REHEARSED))
     began = time.perf_counter()
     list(trained.advance(2 * REHEARSED))
-    return AROUND * STEPS * (time.perf_counter() - began) / REHEARSED
+    seconds = AROUND * STEPS * (time.perf_counter() - began) / REHEARSED
+    needed = replicate_bytes(V, m, trained.weights(0)["A"].shape[1], HOW["dim"], 4)
+    return Estimate("", seconds / SPREAD, seconds * SPREAD, needed)
 
 
 def why_not_made(is_cut: bool) -> str:
