@@ -264,7 +264,7 @@ def test_a_context_that_is_typed_is_placed_as_the_training_places_it(
     known: UnseenContexts, browser: Any, tmp_path: Path
 ) -> None:
     # A short training hardly moves the gain, which is then of no consequence.
-    gain = np.linspace(0.1, 2.0, 64, dtype=np.float32)
+    gain = np.linspace(0.1, 2.0, 64)
     known = UnseenContexts(known.cut, replace(known.tied, gain=gain))
     file = tmp_path / "page.html"
     file.write_text(render(replace(story_contents(), unseen=known)), encoding="utf-8")
