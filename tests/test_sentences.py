@@ -39,7 +39,8 @@ from tokengeom.page.render import render
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.source_text import SourceText
-from tokengeom.page.unseen import KNESER_NEY, TIED, TIES, UnseenContexts, largest_cut, without_held_out
+from tokengeom.page.unseen import KNESER_NEY, TIED, UnseenContexts, sizes, training, without_drawn
+from tokengeom.training.simulate import simulated
 
 NAMES = {"contexts": "supports", "tokens": "tokens"}
 """What sentences call a kind of items -> its rows."""
@@ -383,12 +384,13 @@ def test_every_sentence_of_a_page_states_what_the_numbers_say(text: str) -> None
 
 
 def _tied(text: str) -> UnseenContexts | None:
-    """The prediction with ties for a text, solved roughly; None where it has no tokens or too few contexts."""
+    """Features trained on a text; None where it has no tokens or too few contexts."""
     longer = {"words": _words(3, 500, 60), "characters": _words(3, 400, 24, tokenizer="char")}
-    cut = largest_cut(longer.get(text) or TEXTS[text]())
-    if cut is None:
+    cut = longer.get(text) or TEXTS[text]()
+    if sizes(cut, given=cut) is None:
         return None
-    return UnseenContexts(cut, tg.predict(without_held_out(cut), loss_gap=1.0, ties=TIES, tolerance=0.1))
+    counted = without_drawn(cut)
+    return UnseenContexts(cut, simulated(counted, training(counted, "cpu"), None, 1))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -408,11 +410,12 @@ def test_every_sentence_on_contexts_that_were_held_out_states_what_a_recount_say
     if cut.other is not None:
         merged = percent(table[cut.other].sum() / table.sum())
         assert f"{merged} of these windows end in the token that stands for all others" in words
-    assert f"{len(out):,} contexts of them, drawn at random" in words
-    assert f"from the other {len(counted):,}, at a loss gap of {fixed(known.tied.loss_gap, 3)} nats" in words
+    assert f"{len(out):,} contexts, drawn at random with a fixed seed, were held out" in words
+    said = f"on what is left, {len(counted):,} contexts, to a loss gap of {fixed(known.tied.loss_gap, 3)} nats"
+    assert said in words
     assert f"about the {int(windows.sum()):,} windows" in words
     losses, right = {}, {}
-    for name, log_p in known.log_probabilities.items():
+    for name, log_p in known.log_probabilities(slice(None)).items():
         assert np.allclose(np.exp(log_p).sum(axis=0), 1.0)
         losses[name] = -float((windows * log_p).sum() / windows.sum())
         right[name] = float(sum(windows[log_p[:, k].argmax(), k] for k in range(len(out))) / windows.sum())

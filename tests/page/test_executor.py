@@ -301,7 +301,7 @@ def test_the_overall_bar_moves_by_the_share_of_each_part_and_no_further() -> Non
     assert "rest" in shown.bars["Report"].notes
 
 
-TIED = ("unseen-cut", "unseen-counted", "unseen", "unseen-untied")
+TIED = ("unseen-cut", "unseen-counted", "unseen")
 
 
 def test_stages_are_listed_for_a_text_and_for_statistics() -> None:

@@ -1,8 +1,9 @@
-"""Contexts that the text does not have: held-out contexts, the test against a recount, and the box in a browser."""
+"""Contexts that the text does not have: held-out documents, the test against a recount, and the box in a browser."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,35 +16,54 @@ import tokengeom as tg
 from browser import NEEDS_BROWSER, PATIENCE
 from page_cases import story_contents
 from pipeline_cases import QUICK, plain_page, write_text
+from tokengeom.comparison.explanations.base import ContextStatistics
+from tokengeom.comparison.explanations.kneser_ney import Backoff, KneserNey
 from tokengeom.corpus.stories import stories
+from tokengeom.page.executor import measure_unseen
 from tokengeom.page.formatting import fixed, percent
 from tokengeom.page.render import render
+from tokengeom.page.sections import unseen as section
 from tokengeom.page.sections.unseen import verdict
+from tokengeom.page.source_text import SourceText, find_text
 from tokengeom.page.unseen import (
-    BACKED_OFF,
+    DOCUMENTS,
+    DRAWN,
     FEWEST,
     FREQUENCIES,
     KNESER_NEY,
+    PIECES_OF_TEXT,
     TIED,
-    TIES,
     UnseenContexts,
-    cost,
-    expected_cost,
-    held_out,
-    largest_cut,
+    batch_for,
+    is_part,
+    parts,
+    sizes,
+    smoothed,
+    training,
     why_not_made,
+    without_drawn,
+    without_windows,
 )
-from tokengeom.page.unseen import without_held_out as counted_of
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.training.simulate import simulated
+
+DOCUMENTS_OF_TEXT = list(islice(stories(), 200))
+
+
+def held_out(text: SourceText, cut: NextTokenStatistics, context: int) -> tuple[NextTokenStatistics, str]:
+    """A cut without its held-out part, and that part in words."""
+    part, said = parts(text.token_documents(cut.tokenizer), cut)
+    known = {"vocabulary_size": cut.V} if cut.tokenizer is None else {"tokenizer": cut.tokenizer}
+    out = tg.count(part, context=context, **known)
+    return without_windows(cut, out, said), said
 
 
 @pytest.fixture(scope="module")
 def known() -> UnseenContexts:
-    """A prediction with ties for some stories."""
-    cut = largest_cut(tg.count(list(islice(stories(), 200)), context=2))
-    assert cut is not None
-    counted = counted_of(cut)
-    tied = tg.predict(counted, loss_gap=0.9, ties=TIES, tolerance=2e-2)
-    return UnseenContexts(cut, tied, tg.predict(counted, loss_gap=0.9, tolerance=2e-2))
+    """Trained features for some stories, of which every tenth is held out."""
+    cut = tg.count(DOCUMENTS_OF_TEXT, context=2, vocabulary=60, rest="merge")
+    counted, _ = held_out(find_text(DOCUMENTS_OF_TEXT, tg.ReadingSettings()), cut, 2)
+    return UnseenContexts(cut, simulated(counted, training(counted, "cpu"), None, 1))
 
 
 @pytest.fixture(scope="module")
@@ -51,46 +71,77 @@ def page(known: UnseenContexts) -> str:
     return render(replace(story_contents(), unseen=known))
 
 
-def test_contexts_that_are_held_out_are_not_counted(known: UnseenContexts) -> None:
-    assert known.cut.contexts is not None
-    assert known.counted.contexts is not None
-    out = {tuple(row) for row in known.cut.contexts[held_out(known.cut.m)]}
-    assert len(out) == round(known.cut.m / 10)
-    assert not out & {tuple(row) for row in known.counted.contexts}
-    assert known.counted.m + len(out) == known.cut.m
+def windows_of(documents: list[str], vocabulary: tuple[str, ...]) -> Counter[tuple[str, str]]:
+    """How often a token followed a context of two words, by hand, with all other tokens as one."""
+    found: Counter[tuple[str, str]] = Counter()
+    for document in documents:
+        (ids,) = TOKENIZER.encode([document])
+        words = [TOKENIZER.token(int(token)) for token in ids]
+        for a, b, next_one in zip(words, words[1:], words[2:], strict=False):
+            found[f"{a} {b}", next_one if next_one in vocabulary[:-1] else vocabulary[-1]] += 1
+    return found
 
 
-def test_the_cost_of_the_cut_is_expected_before_it_is_counted_and_none_where_there_is_no_cut(
-    known: UnseenContexts,
-) -> None:
-    text = list(islice(stories(), 200))
-    some = tg.count(text, context=2, top_contexts=50, vocabulary=20, rest="merge")
-    tokens = known.tied.features
-    true = cost(known.cut.V, known.cut.m, tokens.F * known.cut.m / known.counted.m)
-    expected = expected_cost(some)
+TOKENIZER: Any = tg.count(DOCUMENTS_OF_TEXT, context=2).tokenizer
+
+
+def test_the_windows_of_every_tenth_document_are_not_counted(known: UnseenContexts) -> None:
+    kept = [document for number, document in enumerate(DOCUMENTS_OF_TEXT) if number % 10 != 9]
+    expected, table = windows_of(kept, known.cut.vocabulary), known.counted.table.tocoo()
+    names = [known.counted.context_text(j) for j in range(known.counted.m)]
+    counted = {(names[j], known.counted.vocabulary[z]): n for z, j, n in zip(*table.coords, table.data, strict=True)}
+    assert counted == expected
+    assert known.counted.effects[-1].cut == DOCUMENTS
+    assert {known.cut.context_text(int(j)) for j in known.out} == {
+        context for context, _ in windows_of(DOCUMENTS_OF_TEXT, known.cut.vocabulary)
+    } - set(names)
+    assert known.out.size > 10
+    assert is_part(known.counted, known.cut)
+    assert not is_part(known.cut.limited(top_contexts=50), known.counted.limited(top_contexts=20))
+
+
+def test_a_text_of_few_documents_is_cut_into_pieces() -> None:
+    whole = [" ".join(DOCUMENTS_OF_TEXT)]
+    cut = tg.count(whole, context=2)
+    counted, said = held_out(find_text(whole, tg.ReadingSettings()), cut, 2)
+    assert said == counted.effects[-1].cut == PIECES_OF_TEXT
+    assert 0.88 < counted.n / cut.n < 0.92
+    assert counted.m < cut.m
+    assert is_part(counted, cut)
+
+
+def test_token_ids_are_held_out_by_document_too(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    documents = [random.integers(0, 9, random.integers(5, 30)) for _ in range(40)]
+    np.concatenate([np.append(ids, 9) for ids in documents]).astype(np.uint16).tofile(tmp_path / "ids.bin")
+    text = find_text(tmp_path / "ids.bin", tg.ReadingSettings(separator_id=9))
+    read = list(text.token_documents(None))
+    assert list(map(list, read)) == list(map(list, documents))
+    cut = tg.count(text.corpus, context=2, separator_id=9)
+    counted, _ = held_out(text, cut, 2)
+    kept = [ids for number, ids in enumerate(documents) if number % 10 != 9]
+    assert counted.n == sum(ids.size - 2 for ids in kept)
+
+
+def test_contexts_are_drawn_where_documents_are_not_known(known: UnseenContexts) -> None:
+    left = without_drawn(known.cut)
+    assert left.effects[-1].cut == DRAWN
+    assert known.cut.m - left.m == round(known.cut.m / 10)
+    assert is_part(left, known.cut)
+    assert not is_part(left, known.counted)
+
+
+def test_the_time_is_that_of_the_cut_that_will_be_made() -> None:
+    """A part of a text is estimated as the text, and given statistics as they are."""
+    whole = tg.count(DOCUMENTS_OF_TEXT, context=2)
+    some = whole.limited(top_contexts=50)
+    assert sizes(some, None) == sizes(whole, None) == sizes(some, whole) == whole.totals
+    assert sizes(whole, some) is None
+    expected = measure_unseen(None, "cpu", some)
     assert expected is not None
-    assert 0.5 < expected / true < 2
-    assert expected_cost(some.limited(top_contexts=20)) == expected
-    few = tg.count(text[:4], context=2)
-    assert few.m < FEWEST
-    assert largest_cut(few) is None
-    assert expected_cost(few) is None
-    assert "at least 300 of them" in why_not_made(is_cut=False)
-    assert expected_cost(tg.count(text, context=1)) is None
-
-
-def means_of_alike(known: UnseenContexts) -> np.ndarray[Any, Any]:
-    """Probabilities without ties after contexts of two tokens: the mean after those with the same last one."""
-    counted, L = known.counted, known.untied.L  # type: ignore[union-attr]
-    assert counted.contexts is not None
-    assert known.cut.contexts is not None
-    q = np.exp(L) / np.exp(L).sum(axis=0)
-    seen = np.maximum(counted.table.toarray().sum(axis=1), 1)
-    columns = []
-    for j in known.out:
-        alike = np.flatnonzero(counted.contexts[:, 1] == known.cut.contexts[j, 1])
-        columns.append(q[:, alike] @ counted.pi[alike] / counted.pi[alike].sum() if alike.size else seen / seen.sum())
-    return np.array(columns).T
+    assert 0 < expected.shortest < expected.longest
+    assert expected.bytes > 4 * 64 * whole.m
+    assert (batch_for(10), batch_for(5_000), batch_for(10**9)) == (1, 100, 4096)
 
 
 def test_the_test_is_that_of_a_recount_window_by_window(known: UnseenContexts) -> None:
@@ -99,7 +150,6 @@ def test_the_test_is_that_of_a_recount_window_by_window(known: UnseenContexts) -
     probabilities = {
         TIED: placed.probabilities,
         FREQUENCIES: np.tile((seen / seen.sum())[:, None], known.out.size),
-        BACKED_OFF: means_of_alike(known),
     }
     rows = {row.name: row for row in known.rows}
     for name, p in probabilities.items():
@@ -114,6 +164,21 @@ def test_the_test_is_that_of_a_recount_window_by_window(known: UnseenContexts) -
         assert rows[name].variation == pytest.approx(moved / n)
         assert rows[name].loss == pytest.approx(loss / n)
         assert rows[name].right == pytest.approx(right / n)
+    assert rows[TIED].loss < rows[FREQUENCIES].loss - 0.5
+
+
+def test_one_training_does_not_say_how_alike_others_are(known: UnseenContexts) -> None:
+    assert "replicates would agree" not in known.tied.summary()
+    assert "nan" not in known.tied.summary()
+
+
+def test_the_test_does_not_depend_on_how_many_contexts_are_judged_at_once(
+    known: UnseenContexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = UnseenContexts(known.cut, known.tied)
+    monkeypatch.setattr("tokengeom.page.unseen.AT_ONCE", 7)
+    for one, other in zip(known.rows, again.rows, strict=True):
+        assert (one.loss, one.right, one.variation) == pytest.approx((other.loss, other.right, other.variation))
 
 
 def test_kneser_ney_knows_nothing_of_what_followed_a_context_that_was_held_out(known: UnseenContexts) -> None:
@@ -125,11 +190,25 @@ def test_kneser_ney_knows_nothing_of_what_followed_a_context_that_was_held_out(k
         np.array([len({c[1] for c, f in zip(known.counted.contexts, row, strict=True) if f}) for row in table]), 1
     )
     lowest = everything / everything.sum()
-    for k in (0, 5, 17):
+    for k in (0, 5, 11):
         last = known.cut.contexts[known.out[k], 1]
         n = table[:, known.counted.contexts[:, 1] == last].sum(axis=1)
         p = lowest if n.sum() == 0 else np.maximum(n - D, 0) / n.sum() + D * (n > 0).sum() / n.sum() * lowest
-        assert np.exp(known.log_probabilities[KNESER_NEY][:, k]) == pytest.approx(p / p.sum())
+        found = known.log_probabilities(np.array([k]))[KNESER_NEY][:, 0]
+        assert np.exp(found) == pytest.approx(p / p.sum())
+
+
+def test_no_discount_beside_the_chosen_one_is_better(known: UnseenContexts) -> None:
+    others, some = ContextStatistics.of(without_drawn(known.counted)), known.tuned
+    assert known.counted.contexts is not None
+    tokens, counts = known.counted.contexts[some], known.counted.table[:, some].toarray()
+
+    def loss(D: float) -> float:
+        return -float((counts * smoothed(Backoff.of(others, D), tokens)).sum())
+
+    best = loss(known.discount)
+    for up in (True, False):
+        assert loss(KneserNey.next_value(known.discount, up=up)) >= best - 1e-9
 
 
 def test_the_page_states_the_numbers_and_who_is_best(known: UnseenContexts, page: str) -> None:
@@ -145,37 +224,95 @@ def test_the_page_states_the_numbers_and_who_is_best(known: UnseenContexts, page
     assert low <= ahead <= high
     losses = {row.name: row.loss for row in known.rows}
     assert ahead == pytest.approx(losses[TIED] - losses[KNESER_NEY])
-    assert len(page.split('id="unseen-data">')[1].split("</script>")[0]) < 1_500_000
 
 
 def test_statistics_without_tokens_or_with_few_contexts_have_no_such_section() -> None:
-    assert largest_cut(tg.count(list(islice(stories(), 5)), context=2)) is None
-    assert largest_cut(tg.NextTokenStatistics.from_counts(np.ones((4, 400), int))) is None
-    assert largest_cut(tg.count(list(islice(stories(), 200)), context=1, tokenizer="char")) is None
+    few = tg.count(DOCUMENTS_OF_TEXT[:4], context=2)
+    assert few.m < FEWEST
+    for stats in (
+        few,
+        tg.NextTokenStatistics.from_counts(np.ones((4, 400), int)),
+        tg.NextTokenStatistics.from_probabilities(np.full((4, 400), 0.25)),
+        tg.count(DOCUMENTS_OF_TEXT, context=1, tokenizer="char"),
+    ):
+        assert sizes(stats, None) is None
+        assert measure_unseen(None, "cpu", stats) is None
+    assert "at least 300 of them" in why_not_made(is_cut=False)
 
 
-def test_a_report_keeps_the_prediction_and_verifies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_keeps_the_training_and_verifies_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain_page(monkeypatch)
-    monkeypatch.setattr("tokengeom.page.stages.TOLERANCE", 5e-2)
     text = write_text(tmp_path / "stories.txt", 200)
     made = tg.report(text, tmp_path / "page.html", **{**QUICK, "unseen": True, "seeds": 1})
-    assert {"unseen-cut", "unseen-counted", "unseen", "unseen-untied"} <= set(made.made)
+    assert {"unseen-cut", "unseen-counted", "unseen"} <= set(made.made)
     assert made.results is not None
-    assert made.to_dict()["unseen"]["held_out_contexts"] > 0
+    said = made.to_dict()["unseen"]
+    assert (said["kept"], said["held_out_contexts"] > 0) == (DOCUMENTS, True)
     (placed,) = tg.place(made.results / "unseen", ["the small"]).to_dict(3)
     assert placed["next_tokens"]
     found = tg.verify(made.results)
-    assert any(check.startswith("unseen-counted: the contexts that were held out") for check in found.checked)
     assert found.failed == ()
+    assert "unseen-counted: its windows are some of the larger cut" in found.checked
+    assert "unseen: its settings are those in the record" in found.checked
+    assert "unseen: the loss gaps are those of the weights" in found.checked
+    assert any(line.startswith("unseen-counted: that they are those of the documents") for line in found.not_checked)
     assert tg.report(text, tmp_path / "page.html", **{**QUICK, "unseen": True, "seeds": 1}).made == ()
 
 
 @NEEDS_BROWSER
-def test_a_context_that_is_typed_is_placed_as_the_prediction_places_it(
-    known: UnseenContexts, page: str, browser: Any, tmp_path: Path
+def test_a_context_that_is_typed_is_placed_as_the_training_places_it(
+    known: UnseenContexts, browser: Any, tmp_path: Path
 ) -> None:
+    # A short training hardly moves the gain, which is then of no consequence.
+    gain = np.linspace(0.1, 2.0, 64)
+    known = UnseenContexts(known.cut, replace(known.tied, gain=gain))
     file = tmp_path / "page.html"
-    file.write_text(page, encoding="utf-8")
+    file.write_text(render(replace(story_contents(), unseen=known)), encoding="utf-8")
+    typed = box_of(browser, file)
+    counted, out = known.counted.context_text(0), known.cut.context_text(int(known.out[0]))
+    names = {known.cut.context_text(j) for j in range(known.cut.m)}
+    ends = sorted({name.split()[1] for name in names})
+    never = next(f"the {end}" for end in ends if f"the {end}" not in names)
+    for text, expected in ((counted, "was trained on"), (out, "was held out"), (never, "does not have")):
+        said, tables = typed(text)
+        assert expected in said
+        placed = known.tied.place([text], stats=known.counted)
+        p, near, shares = (
+            dict(placed.next_tokens(0, 300)), dict(placed.neighbours(0, 5_000)), dict(placed.shared_features(0))
+        )  # fmt: skip
+        assert tables["next"][0][0] == placed.next_tokens(0, 1)[0][0]
+        assert all(abs(value / 100 - p[token]) < 0.02 for token, value in tables["next"])
+        assert all(abs(value - near[other]) < 0.02 for other, value in tables["near"])
+        assert {name for name, _ in tables["features"]} == set(shares)
+        assert all(abs(value / 100 - shares[name]) < 0.02 for name, value in tables["features"])
+    assert "“qwertz” is not in the text." in typed("the qwertz")[0]
+    assert "nothing is predicted" in typed("qwertz qwertz")[0]
+
+
+@NEEDS_BROWSER
+def test_a_page_with_the_most_frequent_features_alone_says_so_and_predicts_nearly_the_same(
+    known: UnseenContexts, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(section, "MOST_FEATURES", 250)
+    monkeypatch.setattr(section, "MOST_PLACED", 30)
+    file = tmp_path / "page.html"
+    html = render(replace(story_contents(), unseen=known))
+    file.write_text(html, encoding="utf-8")
+    assert f"the 250 most frequent of {known.tied.features.F:,} features" in html
+    assert f"among the 30 most frequent of {known.counted.m:,} contexts" in html
+    typed, often = box_of(browser, file), int(known.counted.context_counts.argmax())
+    said, tables = typed(known.counted.context_text(often))
+    placed = known.tied.place([known.counted.context_text(often)], stats=known.counted)
+    assert "was trained on" in said
+    assert tables["next"][0][0] == placed.next_tokens(0, 1)[0][0]
+    rare = known.counted.context_text(int(known.counted.context_counts.argmin()))
+    said, tables = typed(rare)
+    assert "was trained on" in said
+    assert len(tables["near"]) == 8
+
+
+def box_of(browser: Any, file: Path) -> Any:
+    """A function that types a context into the box of a page, and gives what it says and its tables."""
     tab = browser.new_page()
     tab.set_default_timeout(PATIENCE)
     errors: list[str] = []
@@ -195,42 +332,7 @@ def test_a_context_that_is_typed_is_placed_as_the_prediction_places_it(
             name: [(one, float(value.replace("\u2212", "-").rstrip("%"))) for one, value in table]
             for name, table in rows.items()
         }
+        assert errors == []
         return tab.inner_text("#unseen-said"), number
 
-    counted, out = known.counted.context_text(0), known.cut.context_text(int(known.out[0]))
-    names = {known.cut.context_text(j) for j in range(known.cut.m)}
-    ends = sorted({name.split()[1] for name in names})
-    never = next(f"the {end}" for end in ends if f"the {end}" not in names)
-    for text, expected in ((counted, "was counted"), (out, "was held out"), (never, "does not have")):
-        said, tables = typed(text)
-        assert expected in said
-        placed = known.tied.place([text], stats=known.counted)
-        p, near, shares = (
-            dict(placed.next_tokens(0, 300)), dict(placed.neighbours(0, 5_000)), dict(placed.shared_features(0))
-        )  # fmt: skip
-        assert tables["next"][0][0] == placed.next_tokens(0, 1)[0][0]
-        assert all(abs(value / 100 - p[token]) < 0.02 for token, value in tables["next"])
-        assert all(abs(value - near[other]) < 0.02 for other, value in tables["near"])
-        assert {name for name, _ in tables["features"]} == set(shares)
-        assert all(abs(value / 100 - shares[name]) < 0.02 for name, value in tables["features"])
-    assert "“qwertz” is not in the text." in typed("the qwertz")[0]
-    assert "nothing is predicted" in typed("qwertz qwertz")[0]
-    assert errors == []
-    tab.close()
-
-
-def test_no_discount_beside_the_chosen_one_is_better(known: UnseenContexts) -> None:
-    from tokengeom.comparison.explanations.kneser_ney import KneserNey
-    from tokengeom.page.unseen import held_out, smoothed, without_held_out
-
-    tenth, others = held_out(known.counted.m), without_held_out(known.counted)
-    assert known.counted.contexts is not None
-    tokens, counts = known.counted.contexts[tenth], known.counted.table[:, tenth].toarray()
-
-    def loss(D: float) -> float:
-        logits = smoothed(others, tokens, D)
-        return -float((counts * (logits - np.log(np.exp(logits).sum(axis=0)))).sum())
-
-    best = loss(known.discount)
-    for up in (True, False):
-        assert loss(KneserNey.next_value(known.discount, up=up)) >= best - 1e-9
+    return typed

@@ -24,12 +24,12 @@ from tokengeom.core.numerics import blas_threads_for, seen_tokens
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.resources import LONG, Estimate
 from tokengeom.corpus.files import exists
+from tokengeom.page import unseen
 from tokengeom.page.cache import ResultsFolder, code_hash
 from tokengeom.page.compare_models import LIMIT_TOLERANCE, count_for_model, supports_for_model, wants_proxy
 from tokengeom.page.read_model import Models
 from tokengeom.page.settings import ModelTextSettings, ReportSettings
 from tokengeom.page.source_text import SourceText, content_hashes
-from tokengeom.page.unseen import PASSES_OF_TIES, SIZES, TIMES, expected_cost
 from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.count import count
@@ -50,8 +50,8 @@ PASSES, PASSES_PER_PERMUTATION, PASSES_OF_RIVALS = 8_000, 40, 20_000
 """Passes over the cosines of tokens and of contexts per run: of a comparison, and of the rivals."""
 READ_SHARE, FEWEST_READ = 20, 8
 """One of so many contexts, and at least so many, are read to estimate how long it takes to read them all."""
-PROXY_SECONDS, UNTIED_SECONDS = 10.0, 4.0
-"""Expected durations of a proxy and of a prediction beside one with ties, which are not measured."""
+PROXY_SECONDS = 10.0
+"""Expected duration of a proxy, which is not measured."""
 R = TypeVar("R", bound=AbstractResult)
 
 
@@ -267,19 +267,10 @@ def measure_rivals(passes: float, stats: NextTokenStatistics) -> Estimate:
     return Estimate("", compared + trained / 4, compared + trained)
 
 
-def measure_unseen(stats: NextTokenStatistics) -> Estimate | None:
-    """Expected time of the prediction with ties, whose own cut is not counted yet; None where none is made."""
-    entries = expected_cost(stats)
-    if entries is None:
-        return None
-    contexts, tokens = SIZES[-1]
-    seconds = PASSES_OF_TIES * entries * measure_speed(Backend.on(), tokens, contexts).entry
-    return Estimate("", TIMES[0] * seconds, TIMES[1] * seconds)
-
-
-def measure_untied(stats: NextTokenStatistics) -> Estimate | None:
-    """Expected time of the prediction beside it without ties, which is not measured; None where none is made."""
-    return None if expected_cost(stats) is None else Estimate("", UNTIED_SECONDS, UNTIED_SECONDS)
+def measure_unseen(given: NextTokenStatistics | None, device: str, stats: NextTokenStatistics) -> Estimate | None:
+    """Time of the training with ties, whose own cut is not counted yet; None where none is made."""
+    whole = unseen.sizes(stats, given)
+    return None if whole is None else unseen.estimate(stats, whole, device)
 
 
 class OverallProgress(AbstractProgress):

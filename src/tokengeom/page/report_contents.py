@@ -22,7 +22,7 @@ from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.page.source_text import joined_names
 from tokengeom.page.tied_stages import TiedContexts
-from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UNTIED, UnseenContexts
+from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UnseenContexts
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
@@ -32,6 +32,7 @@ from tokengeom.theory.predicted_path import PathPrediction, PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.run import Run
+from tokengeom.training.simulation import Simulation
 
 R = TypeVar("R", bound=AbstractResult)
 
@@ -55,7 +56,7 @@ class ReportContents:
         Trained models that were read, in the order of training; empty where models were trained. The last one is in
         ``runs``, and all are in ``comparisons``.
     ``unseen``
-        The prediction with ties for contexts that the text does not have, and its test; None where none was made.
+        Features trained to place contexts that the text does not have, and their test; None where none were.
     ``ties``
         The last model compared with a prediction with ties, on more contexts; None where that was not asked for.
     ``missing``
@@ -234,14 +235,13 @@ def concepts_of(prediction: FeaturePrediction | ProxyPrediction) -> Concepts:
 
 
 def _unseen(results: Mapping[str, AbstractResult]) -> UnseenContexts | None:
-    """The prediction with ties, with its statistics, which a loaded one does not have."""
+    """The training with ties, with its statistics, which a loaded one does not have."""
     cut, counted, tied = (results.get(name) for name in (CUT, COUNTED, UNSEEN))
-    if not isinstance(tied, TiedPrediction):
+    if not isinstance(tied, Simulation):
         return None
     if not isinstance(cut, NextTokenStatistics) or not isinstance(counted, NextTokenStatistics):
-        raise InputError("A prediction with ties needs its statistics beside it. Make the report again.")
-    untied = results.get(UNTIED)
-    return UnseenContexts(cut, replace(tied, stats=counted), untied if isinstance(untied, LossPrediction) else None)
+        raise InputError("A training with ties needs its statistics beside it. Make the report again.")
+    return UnseenContexts(cut, replace(tied, stats=counted))
 
 
 def _ties(results: Mapping[str, AbstractResult]) -> TiedContexts | None:

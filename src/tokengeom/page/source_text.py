@@ -11,11 +11,22 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from tokengeom.core.errors import CorpusError
-from tokengeom.corpus.documents import AUTO, KNOWN_MARKER, AbstractTextSource, AbstractTokenSource, Piece, PlainText
+from tokengeom.corpus.documents import (
+    AUTO,
+    KNOWN_MARKER,
+    AbstractTextSource,
+    AbstractTokenSource,
+    Ids,
+    Piece,
+    PlainText,
+)
 from tokengeom.corpus.files import STANDARD_INPUT, exists, plain_suffix
 from tokengeom.corpus.locate import ReadingSettings, find_files, open_corpus
 from tokengeom.corpus.stories import BuiltInStories
+from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.results.manifests import file_hash
 
 SAMPLE_CHARACTERS = 4_000_000
@@ -67,6 +78,15 @@ class SourceText:
     def sources(self) -> Sequence[AbstractTextSource] | Sequence[AbstractTokenSource]:
         """New sources of documents."""
         return [BuiltInStories()] if self.corpus is None else open_corpus(self.corpus, self.reading)
+
+    def token_documents(self, tokenizer: AbstractTokenizer | None) -> Iterator[Ids]:
+        """The documents one by one as token ids, of a text with a tokenizer that knows all of its tokens."""
+        for source in self.sources():
+            if isinstance(source, AbstractTextSource):
+                assert tokenizer is not None, "a text was counted with one"
+                yield from (tokenizer.encode([document])[0] for document in _documents(source.pieces()))
+            else:
+                yield from _id_documents(source)
 
     def sample(self) -> TextSample | None:
         """The beginning of the text; None for files of token ids."""
@@ -159,6 +179,31 @@ def content_hashes(path: Path) -> Iterator[str]:
 
 def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _documents(pieces: Iterable[Piece]) -> Iterator[str]:
+    """The documents of some pieces, one at a time."""
+    parts: list[str] = []
+    for piece in pieces:
+        if piece.starts and parts:
+            yield "".join(parts)
+            parts = []
+        parts.append(piece.text)
+    if parts:
+        yield "".join(parts)
+
+
+def _id_documents(source: AbstractTokenSource) -> Iterator[Ids]:
+    """The documents of token ids, one at a time."""
+    open_document: list[Ids] = []
+    for batch in source.batches():
+        for number, ids in enumerate(np.split(batch.tokens, np.cumsum(batch.lengths)[:-1])):
+            if open_document and (number or not batch.continues):
+                yield np.concatenate(open_document)
+                open_document = []
+            open_document.append(ids)
+    if open_document:
+        yield np.concatenate(open_document)
 
 
 def _beginning(pieces: Iterable[Piece]) -> tuple[list[str], bool]:

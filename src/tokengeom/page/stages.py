@@ -5,7 +5,7 @@
     choice -> statistics -> prediction -> path
                                        -> run-MODEL, run-MODEL-2 -> at-loss-MODEL-NORM -> comparison-MODEL, rivals-MODEL
 
-    statistics -> unseen-cut -> unseen-counted -> unseen          also made from run-transformer, whose loss it has
+    statistics -> unseen-cut -> unseen-counted -> unseen
 
 Given statistics need no choice, and a transformer is trained only where it is wanted and can be. The second run of a
 model is the same training with another seed, which shows how much of the geometry is reproducible; predictions at the
@@ -20,7 +20,7 @@ read on more contexts (`tokengeom.page.tied_stages`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from tokengeom.comparison.monitor import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import AT_LOSS, norms_at_loss
-from tokengeom.core.errors import ProblemError
+from tokengeom.core.errors import CorpusError, ProblemError
 from tokengeom.core.resources import Estimate
 from tokengeom.page.chosen_settings import Choice, choose
 from tokengeom.page.compare_models import predict_or_proxy, solver_device
@@ -41,7 +41,6 @@ from tokengeom.page.executor import (
     PASSES_OF_RIVALS,
     PASSES_PER_PERMUTATION,
     STATISTICS,
-    UNTIED_SECONDS,
     Executor,
     Stage,
     measure_at_loss,
@@ -51,23 +50,22 @@ from tokengeom.page.executor import (
     measure_reading,
     measure_rivals,
     measure_unseen,
-    measure_untied,
 )
 from tokengeom.page.read_model import Models, ReadModel
-from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, TRANSFORMER, ReportSettings
+from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, ReportSettings
 from tokengeom.page.source_text import SourceText
 from tokengeom.page.tied_stages import tied_stages
 from tokengeom.page.unseen import (
     COUNTED,
     CUT,
-    SIZES,
-    TIES,
-    TOLERANCE,
+    MOST_CONTEXTS,
+    MOST_TOKENS,
     UNSEEN,
-    UNTIED,
-    gap_for,
-    largest_cut,
-    without_held_out,
+    parts,
+    sizes,
+    training,
+    without_drawn,
+    without_windows,
 )
 from tokengeom.results.contract import carry_hash
 from tokengeom.statistics.count import count
@@ -77,8 +75,9 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import estimate_prediction, predict
 from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
-from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.run import Run
+from tokengeom.training.simulate import simulated
+from tokengeom.training.simulation import Simulation
 from tokengeom.training.train import estimate_training, train
 
 Source = SourceText | NextTokenStatistics
@@ -90,11 +89,11 @@ COUNTING = (*EVERY_STAGE, "corpus", "page.source_text", "page.chosen_settings")
 PREDICTING = (*EVERY_STAGE, "problems", "solvers", "theory", "page.compare_models")
 COMPARING = (*PREDICTING, "comparison", "corpus", "models", "training", "page.read_model")
 TRAINING = (*COMPARING, "page.cache")
-TYING = (*COUNTING, "problems", "solvers", "theory", "page.unseen")
+TYING = (*COUNTING, "comparison", "models", "training", "page.unseen")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""
 READING_SECONDS, UNSEEN_SECONDS = 5.0, 25.0
 PATH_SECONDS, AT_LOSS_SECONDS, COMPARING_SECONDS, RIVALS_SECONDS = 4.0, {"nuclear": 1.0, "gamma2": 4.0}, 3.0, 7.0
-"""Expected durations, until they are measured: reading a model, the prediction with ties, the path, predictions
+"""Expected durations, until they are measured: reading a model, the training with ties, the path, predictions
 at a loss, a comparison, rival explanations."""
 REHEARSAL, SNAPSHOT_SECONDS = 0.7, 10.0
 """Seconds of training per model that the estimate is made from, and time between two snapshots of a training."""
@@ -111,7 +110,7 @@ def training_stages(source: Source, settings: ReportSettings, models: Sequence[s
         measure = partial(estimate_training, **vars(settings.training(model)), rehearsal=REHEARSAL)
         trainings = [_training_stage(model, place, settings, measure) for place in range(settings.trainings)]
         stages += [*trainings, *_comparing_stages(model, MODEL_NAMES[model], settings, trainings[1:])]
-    return [*stages, *(_unseen_stages(models) if settings.unseen else [])]
+    return [*stages, *(_unseen_stages(source, settings) if settings.unseen else [])]
 
 
 def model_stages(source: Source, settings: ReportSettings, models: Models) -> list[Stage]:
@@ -244,77 +243,58 @@ def _comparing_stages(
     return [*at_loss, comparison, *([table] if with_rivals else [])]
 
 
-def _unseen_stages(models: Sequence[str]) -> list[Stage]:
-    """Stages of the prediction with ties: a larger cut of the text, its contexts that are not held out, the solve."""
+def _unseen_stages(source: Source, settings: ReportSettings) -> list[Stage]:
+    """Stages of the training with ties: a larger cut of the text, its windows that are not held out, the training."""
+    given = source if isinstance(source, NextTokenStatistics) else None
+    cuts: dict[str, Any] = {"top_contexts": MOST_CONTEXTS, "vocabulary": MOST_TOKENS, "rest": "merge", "support": "raw"}
 
     def cut_settings(executor: Executor) -> dict[str, Any]:
-        plan = executor.plan
-        given = {"given": plan.source.hash} if isinstance(plan.source, NextTokenStatistics) else plan.reading
-        return {**given, "sizes": [list(size) for size in SIZES]}
+        return {**(executor.plan.reading if given is None else {"given": given.hash}), "cuts": cuts}
 
+    def how(executor: Executor) -> dict[str, Any]:
+        return training(executor.result(COUNTED, NextTokenStatistics), settings.device)
+
+    def cut(executor: Executor) -> NextTokenStatistics | None:
+        """A cut of the same pairs that is larger than that of the other stages; None where it cannot be used."""
+        if sizes(executor.statistics, given) is None:
+            return None
+        if given is not None:
+            return given.limited(**cuts)
+        return executor.plan.count({**executor.result(CHOICE, Choice).settings, **cuts}, executor.progress)
+
+    def trained(executor: Executor) -> Simulation | None:
+        counted = executor.result(COUNTED, NextTokenStatistics)
+        try:
+            return simulated(counted, how(executor), None, 1, executor.progress)
+        except ProblemError:
+            return None
+
+    measure = partial(measure_unseen, given, settings.device)
     tied = partial(Stage, code=TYING, has_own_bars=True)
+    title = "Training to place contexts that the text does not have"
     return [
-        tied(CUT, "Counting more contexts", 2.0, _unseen_cut, needs=(STATISTICS,), settings=cut_settings),
-        tied(COUNTED, "Holding contexts out", 0.1, _unseen_counted, needs=(CUT,)),
-        tied(
-            UNSEEN,
-            "Predicting contexts that the text does not have",
-            UNSEEN_SECONDS,
-            _unseen,
-            needs=(COUNTED,),
-            uses=(run_stage(TRANSFORMER),) if TRANSFORMER in models else (),
-            settings=lambda executor: {"ties": TIES, "tolerance": TOLERANCE},
-            measure=measure_unseen,
-        ),
-        tied(
-            UNTIED,
-            "Predicting contexts without ties",
-            UNTIED_SECONDS,
-            _unseen_untied,
-            needs=(UNSEEN,),
-            settings=lambda executor: {"tolerance": TOLERANCE},
-            measure=measure_untied,
-        ),
+        tied(CUT, "Counting more contexts", 2.0, cut, needs=(STATISTICS,), settings=cut_settings),
+        tied(COUNTED, "Holding documents out", 1.0, _unseen_counted, needs=(CUT,)),
+        tied(UNSEEN, title, UNSEEN_SECONDS, trained, needs=(COUNTED,), settings=how, measure=measure),
     ]
 
 
-def _unseen_cut(executor: Executor) -> NextTokenStatistics | None:
-    """A cut of the same pairs that is larger than that of the other stages; None where it cannot be used."""
-    source, contexts = executor.plan.source, executor.statistics.contexts
-    if contexts is None or contexts.shape[1] < 2:
-        return None
+def _unseen_counted(executor: Executor) -> NextTokenStatistics | None:
+    """The windows that are not held out; None where no context is."""
+    cut, source = executor.result(CUT, NextTokenStatistics), executor.plan.source
     if isinstance(source, NextTokenStatistics):
-        return largest_cut(source)
-    most, tokens = SIZES[0]
-    cuts = {"top_contexts": most, "vocabulary": tokens, "rest": "merge", "support": "raw"}
-    chosen = {**executor.result(CHOICE, Choice).settings, **cuts}
-    counted = count(source.corpus, progress=executor.progress, **chosen, **asdict(source.reading))
-    return largest_cut(counted)
-
-
-def _unseen_counted(executor: Executor) -> NextTokenStatistics:
-    return without_held_out(executor.result(CUT, NextTokenStatistics))
-
-
-def _unseen(executor: Executor) -> TiedPrediction | None:
-    """The prediction with ties; None where its loss gap is not reached."""
-    counted, network = executor.result(COUNTED, NextTokenStatistics), run_stage(TRANSFORMER)
-    run = executor.result(network, Run) if network in executor.results else None
-    gap = gap_for(counted, run.loss_gap if run is not None and not run.diverged else None)
+        return without_drawn(cut)
+    held, said = parts(source.token_documents(cut.tokenizer), cut)
+    whole = {"vocabulary_size": cut.text_vocabulary} if cut.tokenizer is None else {"tokenizer": cut.tokenizer}
     try:
-        return predict(counted, loss_gap=gap, ties=TIES, tolerance=TOLERANCE, progress=executor.progress)
-    except ProblemError:
+        out = count(held, context=executor.result(CHOICE, Choice).settings["context"], **whole)
+    except CorpusError:
         return None
-
-
-def _unseen_untied(executor: Executor) -> LossPrediction | None:
-    """The prediction without ties at the same loss gap; None where it is not found."""
-    tied = executor.result(UNSEEN, TiedPrediction)
-    try:
-        counted = executor.result(COUNTED, NextTokenStatistics)
-        return predict(counted, loss_gap=tied.loss_gap, tolerance=TOLERANCE, progress=executor.progress)
-    except ProblemError:
-        return None
+    # Tokens of one text cannot be told apart by their names.
+    if len(set(out.vocabulary)) < out.V:
+        return without_drawn(cut)
+    counted = without_windows(cut, out, said)
+    return counted if counted.m < cut.m else None
 
 
 def run_stage(model: str, place: int = 0) -> str:

@@ -197,9 +197,15 @@ class Simulation(PlacesContexts, AbstractResult):
         each = "" if self.replicates == 1 else f", mean of {self.replicates} random starts"
         how = f"Tied features ({self.ties}) trained with {self.settings['optimizer']['name']}{each}"
         reached = f"a loss gap of {self.loss_gap:.3g} nats after {round(np.mean(self.steps)):,} steps."
-        agree = " and ".join(f"{value:.3f} for {items}" for items, value in self.reliability.items())
-        lines = [f"{how}: {reached}", f"As many other replicates would agree to {agree}.", self.shortfall]
+        agree = " and ".join(f"{value:.3f} for {items}" for items, value in self._known_reliability.items())
+        said = f"As many other replicates would agree to {agree}." if agree else ""
+        lines = [f"{how}: {reached}", said, self.shortfall]
         return "\n".join(line for line in lines if line)
+
+    @property
+    def _known_reliability(self) -> dict[str, float]:
+        """That of a mean of several replicates; one alone does not say how alike others are."""
+        return {items: value for items, value in self.reliability.items() if not math.isnan(value)}
 
     @property
     def shortfall(self) -> str:
@@ -220,7 +226,7 @@ class Simulation(PlacesContexts, AbstractResult):
             ("replicates", f"{self.replicates}"),
             ("loss gap", f"{self.loss_gap:.3g} nats"),
             *((name, f"{size:,}") for name, size in sizes.items()),
-            *((f"reliability of {items}", f"{value:.3f}") for items, value in self.reliability.items()),
+            *((f"reliability of {items}", f"{value:.3f}") for items, value in self._known_reliability.items()),
         ]
 
     def _write(self, folder: Path) -> dict[str, Any]:

@@ -6,26 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float, Int
 from tokengeom.page.formatting import count, fixed, listed, percent
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.explorer_numbers import pack
-from tokengeom.page.unseen import KNESER_NEY, TIED, UnseenContexts
+from tokengeom.page.unseen import DOCUMENTS, KNESER_NEY, PIECES_OF_TEXT, STEPS, TIED, UnseenContexts
+from tokengeom.statistics.context_features import Span
 
 EXAMPLES, NEXT = 6, 4
 """Contexts that were held out in the table, and next tokens of each."""
-MOST_BYTES = 900_000
-"""Bytes of the vectors of the box; of more, the leading dimensions."""
+MOST_FEATURES, MOST_PLACED = 60_000, 10_000
+"""Features and counted contexts that the box has, the most frequent ones; 60,000 features are 5 MB of the page."""
 MOST_NAMES = 20_000
 """Tokens of the text that the box knows besides those of its contexts."""
 LOSS_DIGITS = 3
 
 
 def unseen(page: Page) -> Section | None:
-    """The section; None where no prediction with ties was made."""
+    """The section; None where no training with ties was made."""
     known = page.contents.unseen
     if known is None:
         return None
+    data = box_data(known)
     view = {
         "cut": _cut(known),
         "how": _how(known),
@@ -35,8 +37,8 @@ def unseen(page: Page) -> Section | None:
         ],
         "verdict": verdict(known),
         "examples": _examples(known),
-        "data": box_data(known),
-        "kept": _kept(known),
+        "data": data,
+        "kept": _kept(known, data["features"]["values"]["shape"][0], len(data["labels"])),
     }
     return Section("unseen", "Contexts that the text does not have", view)
 
@@ -56,17 +58,22 @@ def _cut(known: UnseenContexts) -> str:
 
 
 def _how(known: UnseenContexts) -> str:
-    k, windows = known.out.size, int(known.counts.sum())
+    k, kept = known.out.size, known.counted.effects[-1].cut
+    were = "was" if k == 1 else "were"
+    only = {
+        DOCUMENTS: f"Every tenth document was held out; {count(k, 'context')} {were} in no other document.",
+        PIECES_OF_TEXT: "The text has fewer than ten documents, so it was cut into about a hundred pieces, of which "
+        f"every tenth was held out; {count(k, 'context')} {were} in no other piece.",
+    }.get(kept, f"{count(k, 'context')}, drawn at random with a fixed seed, {were} held out.")
     return (
-        f"{count(k, 'context')} of them, drawn at random with a fixed seed, {'was' if k == 1 else 'were'} held out. "
-        f"Everything below was predicted without them, from the other {known.counted.m:,}, at a loss gap of "
-        f"{fixed(known.tied.loss_gap, 3)} nats (that of the transformer, or a fifth of the gap of a uniform guess "
-        "where that is larger or no transformer was trained). The table is about the "
-        f"{count(windows, 'window')} of the contexts that were held out. All know the same contexts; the "
-        f"discount of Kneser-Ney, {known.discount:g}, is the best of a grid on a tenth of them, and nothing was "
-        "chosen for the tied contexts. Without ties, what follows a new context is predicted to be the mean of what "
-        "follows those with which it has the longest suffix in common. Total variation is the share of probability "
-        "that would have to be moved to get from the prediction to what followed, a mean over windows: less is better."
+        f"{only} Features were trained on what is left, {count(known.counted.m, 'context')}, to a loss gap of "
+        f"{fixed(known.tied.loss_gap, 3)} nats: one training of {STEPS} steps with AdamW in "
+        f"{known.tied.settings['dim']} dimensions. It has no proof; tokengeom predict --ties makes a prediction that "
+        "is proven, for a few thousand contexts. The table is about the "
+        f"{count(int(known.windows.sum()), 'window')} of the contexts that were held out. All know the same windows; "
+        f"the discount of Kneser-Ney, {known.discount:g}, is the best of a grid on {known.tuned.size:,} contexts "
+        "that were trained on. Total variation is the share of probability that would have to be moved to get from "
+        "the prediction to what followed, a mean over windows: less is better."
     )
 
 
@@ -88,8 +95,8 @@ def verdict(known: UnseenContexts) -> str:
 
 def _examples(known: UnseenContexts) -> list[dict[str, Any]]:
     """The most frequent contexts that were held out."""
-    windows, names = np.asarray(known.counts.sum(axis=0)).ravel(), known.cut.vocabulary
-    predicted, counts = np.exp(known.log_probabilities[TIED]), known.counts.toarray()
+    names, shown = known.cut.vocabulary, np.argsort(-known.windows, kind="stable")[:EXAMPLES]
+    predicted, counts = np.exp(known.log_probabilities(shown)[TIED]), known.counts[:, shown].toarray()
 
     def most(shares: Float) -> list[tuple[str, str]]:
         order = np.argsort(-shares, kind="stable")[:NEXT]
@@ -98,60 +105,75 @@ def _examples(known: UnseenContexts) -> list[dict[str, Any]]:
     return [
         {
             "text": known.cut.context_text(int(known.out[j])),
-            "predicted": most(predicted[:, j]),
-            "followed": most(counts[:, j] / windows[j]),
+            "predicted": most(predicted[:, n]),
+            "followed": most(counts[:, n] / known.windows[j]),
         }
-        for j in np.argsort(-windows, kind="stable")[:EXAMPLES]
+        for n, j in enumerate(shown)
     ]
 
 
-def _dimensions(known: UnseenContexts) -> int:
-    return min(known.tied.rank, max(MOST_BYTES // sum((known.tied.W.shape[0], known.tied.A.shape[1])), 1))
-
-
-def _kept(known: UnseenContexts) -> str:
-    """How much of the prediction the box has."""
-    d, strengths = _dimensions(known), np.linalg.norm(known.tied.W, axis=0) * np.linalg.norm(known.tied.A, axis=1)
-    share = float(strengths[:d].sum() / strengths.sum()) if strengths.sum() > 0 else 1.0
-    which = "all" if d == known.tied.rank else f"the {d} leading ones of"
+def _kept(known: UnseenContexts, features: int, placed: int) -> str:
+    """How much of the training the box has."""
+    F, m = known.tied.features.F, known.counted.m
+    which = "all features" if features == F else f"the {features:,} most frequent of {F:,} features"
+    near = "all contexts" if placed == m else f"the {placed:,} most frequent of {m:,} contexts"
     return (
-        f"The box computes with {which} {count(known.tied.rank, 'dimension')}, which hold {percent(share)} of the "
-        "norm of the prediction, in 8 bits per number: its last digits may differ from those of the prediction."
+        f"The box has {which}, and finds neighbours among {near} that were trained on. It computes with 8 bits per "
+        "number: its numbers may differ from those of tokengeom place, which has everything."
     )
 
 
+def most_frequent_features(known: UnseenContexts) -> Int:
+    """The features of the box, in order: those of most windows, and of equally frequent ones those of fewer tokens."""
+    Phi = known.tied.features.matrix
+    windows = (Phi != 0).astype(np.float64) @ known.counted.context_counts
+    return np.sort(np.argsort(-windows, kind="stable")[:MOST_FEATURES])
+
+
 def box_data(known: UnseenContexts) -> dict[str, Any]:
-    """What the page's script reads: vectors, tokens and features of the counted contexts, and names."""
-    tied, counted, d = known.tied, known.counted, _dimensions(known)
+    """What the page's script reads: vectors, tokens of features and of contexts, and names."""
+    tied, counted, rows = known.tied, known.counted, most_frequent_features(known)
     contexts, tokenizer = counted.contexts, counted.tokenizer
     assert contexts is not None, "the stage asks"
     assert known.cut.contexts is not None, "the stage asks"
+    assert tied.gain is not None, "the training has a last norm"
     ids = np.unique(known.cut.contexts[known.cut.contexts >= 0])
     named = tokenizer if tokenizer is not None and int(ids.max(initial=0)) < tokenizer.size else None
-    place = {int(token): k + 2 for k, token in enumerate(ids)}
     others: list[str] | None = None
     if named is not None and named.size - ids.size <= MOST_NAMES:
-        others = [named.token(token) for token in range(named.size) if token not in place]
+        others = [named.token(token) for token in np.setdiff1d(np.arange(named.size), ids).tolist()]
 
-    def coded(rows: Any) -> dict[str, Any]:
+    def coded(tokens: Any) -> dict[str, Any]:
         """Places of tokens among the names, from 2 on; 1 is the start of a document and 0 an absent token."""
-        return pack(np.where(rows >= 0, np.searchsorted(ids, rows) + 2, rows + 2), "uint32")
+        kind = "uint16" if ids.size + 2 < 2**16 else "uint32"
+        return pack(np.where(tokens >= 0, np.searchsorted(ids, tokens) + 2, tokens + 2), kind)
 
-    before = counted.effects[0].before.m if counted.effects else known.cut.m
+    def of_span(place: int, span: Span) -> dict[str, Any]:
+        """Tokens of the features of a span, in order, from a context that has each."""
+        found, first = np.unique(tied.features.numbers[:, place], return_index=True)
+        some = contexts[first[np.isin(found, rows)]]
+        return {
+            "span": [span[0], span[-1]],
+            "tokens": coded(some[:, some.shape[1] - 1 - span[-1] : some.shape[1] - span[0]]),
+        }
+
+    own = np.isin(tied.features.numbers[:, -1], rows)
+    # Those whose own feature is there, the most frequent ones first; only the first ones can be neighbours.
+    order = np.lexsort((-counted.context_counts, ~own))
+    placed = order[: min(int(own.sum()), MOST_PLACED)]
     return {
         "tokenizer": named.kind if named is not None else "token ids",
-        "names": [named.token(int(token)) if named is not None else str(token) for token in ids],
+        "names": [named.token(token) if named is not None else str(token) for token in ids.tolist()],
         "others": others,
         "vocabulary": list(counted.vocabulary),
-        "spans": [[span[0], span[-1]] for span in tied.features.weights],
-        "contexts": coded(contexts),
+        "spans": [of_span(place, span) for place, span in enumerate(tied.features.weights)],
+        "contexts": coded(contexts[order]),
         "held_out": coded(known.cut.contexts[known.out]),
-        "rows": pack(tied.features.numbers, "uint32"),
-        "labels": [counted.context_text(j) for j in range(counted.m)],
-        "before": before if before > known.cut.m else None,
-        "kept": known.cut.m,
-        "tokens": _in_bytes(tied.W[:, :d]),
-        "features": _in_bytes(tied.A[:d].T),
+        "labels": [counted.context_text(int(j)) for j in placed],
+        "is_whole": known.cut.coverage == 1,
+        "tokens": _in_bytes(tied.heads * tied.gain),
+        "features": _in_bytes(tied.A[:, rows].T),
+        "gain": pack(tied.gain, "float32"),
     }
 
 

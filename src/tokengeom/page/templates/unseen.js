@@ -4,7 +4,7 @@
   const ABSENT = 0,
     UNKNOWN = -1,
     SHOWN = 8;
-  const ARRAYS = { int8: Int8Array, uint32: Uint32Array, float32: Float32Array };
+  const ARRAYS = { int8: Int8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
   const WORDS = /[\p{L}\p{N}\p{M}_]+(?:['’][\p{L}\p{N}\p{M}_]+)*|\S/gu;
   const element = document.getElementById("unseen-data");
   if (!element) return;
@@ -22,39 +22,43 @@
 
   // ---- vectors and features, made when the box is first used -------------------------------------------------------
   function prepare() {
-    const L = raw.contexts.shape[1],
-      m = raw.contexts.shape[0],
+    const [all, L] = raw.contexts.shape,
+      m = raw.labels.length,
       d = raw.tokens.values.shape[1];
-    const contexts = numbers(raw.contexts),
-      rows = numbers(raw.rows),
-      none = raw.features.values.shape[0];
     const vectors = ({ values, steps }) => {
-      const all = Float64Array.from(numbers(values)),
+      const rows = Float32Array.from(numbers(values)),
         each = numbers(steps);
-      for (let i = 0; i < all.length; i++) all[i] *= each[Math.floor(i / d)];
-      return all;
+      for (let i = 0; i < rows.length; i++) rows[i] *= each[Math.floor(i / d)];
+      return rows;
     };
     const W = vectors(raw.tokens),
-      A = vectors(raw.features);
+      A = vectors(raw.features),
+      weights = numbers(raw.gain).map((x) => x * x);
     const key = (codes, [last, first]) => `${last},${first}:${codes.slice(L - 1 - first, L - last)}`;
-    const features = new Map(),
-      H = new Float64Array(m * d),
-      counted = new Set();
-    for (let j = 0; j < m; j++) {
-      const codes = [...contexts.subarray(j * L, (j + 1) * L)];
-      counted.add(String(codes));
-      raw.spans.forEach((span, s) => {
-        const row = rows[j * raw.spans.length + s];
-        if (row === none) return;
-        features.set(key(codes, span), row);
-        for (let k = 0; k < d; k++) H[j * d + k] += A[row * d + k];
-      });
+    // Features are numbered span by span.
+    const features = new Map();
+    for (const { span, tokens } of raw.spans) {
+      const [count, size] = tokens.shape,
+        codes = numbers(tokens);
+      for (let f = 0; f < count; f++) features.set(`${span}:${codes.slice(f * size, (f + 1) * size)}`, features.size);
+    }
+    const contexts = numbers(raw.contexts),
+      H = new Float32Array(m * d),
+      counted = new Map();
+    for (let j = 0; j < all; j++) {
+      const codes = contexts.slice(j * L, (j + 1) * L);
+      counted.set(String(codes), j);
+      if (j >= m) continue;
+      for (const { span } of raw.spans) {
+        const row = features.get(key(codes, span));
+        if (row !== undefined) for (let k = 0; k < d; k++) H[j * d + k] += A[row * d + k];
+      }
     }
     const held = numbers(raw.held_out),
       out = new Set();
-    for (let j = 0; j < raw.held_out.shape[0]; j++) out.add(String([...held.subarray(j * L, (j + 1) * L)]));
+    for (let j = 0; j < raw.held_out.shape[0]; j++) out.add(String(held.slice(j * L, (j + 1) * L)));
     const codeOf = new Map(raw.names.map((name, k) => [name, k + 2]));
-    return { L, m, d, W, A, H, key, features, counted, out, codeOf, others: raw.others && new Set(raw.others) };
+    return { L, m, d, W, A, H, weights, key, features, counted, out, codeOf, others: raw.others && new Set(raw.others) };
   }
   let prepared = null;
   const box = () => (prepared ??= prepare());
@@ -96,13 +100,10 @@
       read = `Read as ${tokens.map(quoted).join(" ")}.`;
     const unknown = tokens.filter((_, k) => codes[codes.length - tokens.length + k] === UNKNOWN).map(unknownSentence);
     let where = "The text does not have this context.";
-    if (counted.has(String(codes))) where = "This context was counted.";
-    else if (out.has(String(codes))) where = "The text has this context; it was held out, so the prediction does not know it.";
-    else if (raw.before)
-      where =
-        "This context is not among the counted ones: the text does not have it, or it was cut away " +
-        `(${raw.kept.toLocaleString("en-US")} of ${raw.before.toLocaleString("en-US")} contexts were kept).`;
-    const nothing = found.length ? [] : ["None of its features is known: nothing is predicted for it."];
+    if (counted.has(String(codes))) where = "This context was trained on.";
+    else if (out.has(String(codes))) where = "The text has this context, but it was held out: the training does not know it.";
+    else if (!raw.is_whole) where = "The text does not have this context, or it was cut away.";
+    const nothing = found.length ? [] : ["None of its features is known here: nothing is predicted for it."];
     return [read, where, ...new Set(unknown), ...nothing].join(" ");
   }
 
@@ -119,39 +120,43 @@
     Array.from(values, (value, k) => [k, value])
       .filter(([, value]) => Number.isFinite(value))
       .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
-  const dot = (a, i, b, j, d) => {
+  const dot = (a, i, b, j, weights) => {
+    const d = weights.length;
     let sum = 0;
-    for (let k = 0; k < d; k++) sum += a[i * d + k] * b[j * d + k];
+    for (let k = 0; k < d; k++) sum += weights[k] * a[i * d + k] * b[j * d + k];
     return sum;
   };
 
+  // The last norm divides by the root mean square, and multiplies by the gain, which W has already.
   function place(tokens, codes) {
-    const { L, m, d, W, A, H, key, features } = box();
+    const { m, d, W, A, H, weights, key, features, counted } = box();
     const found = [],
       h = new Float64Array(d);
-    for (const span of raw.spans) {
-      const part = codes.slice(L - 1 - span[1], L - span[0]);
-      const row = part.includes(UNKNOWN) ? undefined : features.get(key(codes, span));
+    for (const { span } of raw.spans) {
+      const row = features.get(key(codes, span));
       if (row === undefined) continue;
       found.push([span, row]);
       for (let k = 0; k < d; k++) h[k] += A[row * d + k];
     }
-    const size = dot(h, 0, h, 0, d);
-    const shares = found.map(([span, row]) => [featureName(tokens, span), size > 0 ? dot(A, row, h, 0, d) / size : 0]);
+    const size = dot(h, 0, h, 0, weights),
+      plain = new Float64Array(d).fill(1 / Math.sqrt(dot(h, 0, h, 0, new Float64Array(d).fill(1)) / d + 1e-6));
+    const shares = found.map(([span, row]) => [
+      featureName(tokens, span),
+      size > 0 ? dot(A, row, h, 0, weights) / size : 0,
+    ]);
     const cosines = Array.from({ length: m }, (_, j) => {
-      const length = Math.sqrt(dot(H, j, H, j, d) * size);
-      return length > 0 ? dot(H, j, h, 0, d) / length : NaN;
+      const length = Math.sqrt(dot(H, j, H, j, weights) * size);
+      return length > 0 ? dot(H, j, h, 0, weights) / length : NaN;
     });
-    const own = String(codes),
-      all = numbers(raw.contexts);
-    const near = largest(cosines)
-      .filter(([j]) => String([...all.subarray(j * L, (j + 1) * L)]) !== own)
-      .slice(0, SHOWN);
-    const logits = raw.vocabulary.map((_, z) => dot(W, z, h, 0, d)),
+    const own = counted.get(String(codes)),
+      near = largest(cosines)
+        .filter(([j]) => j !== own)
+        .slice(0, SHOWN);
+    const logits = raw.vocabulary.map((_, z) => dot(W, z, h, 0, plain)),
       top = Math.max(...logits),
-      weights = logits.map((x) => Math.exp(x - top)),
-      total = weights.reduce((a, b) => a + b, 0);
-    const next = largest(weights.map((x) => x / total)).slice(0, SHOWN);
+      odds = logits.map((x) => Math.exp(x - top)),
+      total = odds.reduce((a, b) => a + b, 0);
+    const next = largest(odds.map((x) => x / total)).slice(0, SHOWN);
     shares.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
     return { found, shares, near, next };
   }
