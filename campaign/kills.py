@@ -307,8 +307,9 @@ def _left_at_once(scenario: Scenario, stop: Stop, ended: Ended, before: list[str
 
 
 def _not_saved(scenario: Scenario, known: Undisturbed, stop: Stop, ended: Ended, place: Place) -> str | None:
-    """SIGTERM and SIGINT during training must save and say how to go on."""
-    during = stop.when == "before" and known.operations["before"][stop.at] == RECORD
+    """SIGTERM and SIGINT during training must save and say how to go on; with the last record it has ended."""
+    operations = known.operations["before"]
+    during = stop.when == "before" and operations[stop.at] == RECORD and RECORD in operations[stop.at + 1 :]
     if not during or stop.signal == signal.SIGKILL or not scenario.resumes:
         return None
     if not any((place.work / scenario.target).glob(f"step-*/{MANIFEST}")):

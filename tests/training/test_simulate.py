@@ -243,6 +243,9 @@ def test_steps_are_extrapolated_along_a_power_of_the_steps() -> None:
     assert steps_to(0.03, seen) == pytest.approx(1e4)
     assert steps_to(0.5, seen) == 100
     assert steps_to(0.1, [(1, 2.0), (10, 2.0), (20, 2.0)]) == float("inf")
+    # A loss that began to fall late: only the last records say how fast it falls now.
+    late = [(step, 3.0 * min(60 / step, 1.0)) for step in range(10, 101, 5)]
+    assert steps_to(0.3, late) == pytest.approx(600)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ SURE, UNSURE = 1.3, 2.0
 REHEARSAL = 5.0
 """Seconds of a replicate from which its time is estimated."""
 LONGEST = 4
-"""Rehearsal at most, as a multiple of these, where the loss gap has not yet fallen to half."""
+"""Rehearsal at most, as a multiple of these, where the loss gap has not yet fallen to a third."""
 FEWEST_RECORDS = 12
 """Records that a rehearsal makes at least."""
 SLOWEST = 0.05
@@ -170,7 +170,7 @@ class _Beginning:
     def is_enough(self, seconds: float) -> bool:
         """Whether the batch has ended, or has trained for so many seconds, or for longer where its loss hardly fell."""
         gap = self.seen[-1][1]
-        enough = seconds if gap < 0.5 * self.seen[0][1] else LONGEST * seconds
+        enough = seconds if gap < self.seen[0][1] / 3 else LONGEST * seconds
         return gap <= self.gap or (self.times[-1] - self.began > enough and len(self.seen) >= FEWEST_RECORDS)
 
     @property
@@ -196,7 +196,9 @@ def steps_to(gap: float, seen: Sequence[tuple[int, float]]) -> float:
     step, last = seen[-1]
     if last <= gap:
         return float(step)
-    later = np.log([(s, g) for s, g in seen if 2 * s >= step and s > 0 and g > 0])
+    # At first the loss falls faster and faster: earlier records would make the end look far away.
+    recent = [record for record in seen if 1.5 * record[0] >= step]
+    later = np.log([(s, g) for s, g in (recent if len(recent) > 1 else seen[-2:]) if s > 0 and g > 0])
     slope = float(np.polyfit(later[:, 0], later[:, 1], 1)[0]) if len(later) > 1 else 0.0
     return float(step * (last / gap) ** (1.0 / -slope)) if slope < -SLOWEST else math.inf
 
