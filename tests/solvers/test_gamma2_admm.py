@@ -180,6 +180,22 @@ def test_from_high_to_low_losses_a_proof_takes_at_most_three_times_the_iteration
     assert solution.iterations <= 3 * nuclear.iterations
 
 
+def test_at_a_loss_near_its_floor_rare_tokens_and_contexts_do_not_hold_up_a_proof() -> None:
+    """Weights of rare ones that are short fall towards 0, and their logits are slow where nothing holds the weights."""
+    rng, tokens, contexts = np.random.default_rng(2), 60, 200
+    pi = np.arange(1.0, contexts + 1.0) ** -0.8
+    pi /= pi.sum()
+    frequencies = np.arange(1.0, tokens + 1.0) ** -1.1
+    mean = 0.6 * frequencies / frequencies.mean()
+    counts = np.array([rng.multinomial(max(3, int(4000 * share)), rng.dirichlet(mean)) for share in pi]).T
+    P = counts[counts.sum(axis=1) > 0] / counts.sum(axis=0)
+    p = Gamma2Logits(RegularisedLogits.from_probabilities(P, pi, 1e-9))
+    nuclear, _ = LogitADMM(tolerance=1e-4)(p.loss.at(1e-9 / P.size**0.5))
+    solution, _ = Gamma2ADMM(tolerance=1e-4)(p)
+    assert solution.converged
+    assert solution.iterations <= 3 * nuclear.iterations
+
+
 def test_factors_are_cut_where_their_value_is_smallest() -> None:
     p = problem(8, 12, 3, 1e-3)
     solution, state = Gamma2ADMM(tolerance=1e-2)(p)

@@ -17,10 +17,10 @@ Where the loss is high, weights that follow unfinished logits go astray. There f
 (``gamma2_factors``), and the splitting starts at them, with their weights, to prove that they are optimal.
 
 Where rows and columns are shorter than the others, weights fall towards 0, and logits with small weights, which are
-scaled by them, hardly move. A barrier holds small weights at a level that is in inverse proportion to what is lacking
-in length: ``share * (1 - length^2) = BARRIER``. It costs at most that share of the norm, and is halved when that is
-half the gap. It is smooth, so acceleration is not restarted. At a loss gap of 1e-6 nats, 200 tokens and 800 contexts
-take 55 iterations to 1e-3 instead of 140 with weights that are cut at one limit (docs/experiments.md).
+scaled by them, hardly move. A barrier holds small weights at a level in inverse proportion to what is lacking in
+length: ``share (1 - length^2) = tolerance``. It costs at most that share of the norm, and is halved where it costs half
+the gap. It is smooth, so acceleration is not restarted. At a loss gap of 1e-6 nats, 200 tokens and 800 contexts take
+55 iterations to 1e-3 instead of 140 with weights that are cut at one limit (docs/experiments.md).
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ SMALLEST_WEIGHT = 1e-5
 """Smallest ``r^2`` and ``c^2`` as a share of the uniform one, whatever the tolerance."""
 WEIGHT_SHARE = 0.1
 """The same, as a share of the tolerance."""
-BARRIER = 1e-3
-"""Weight times the square by which a row or column is shorter than the mean, in units of the uniform weight and of the
-mean square, at which small weights stop falling."""
 SMALL_SHARE = 0.3
 """Share of the uniform weight below which a weight is small."""
 LARGEST_COST = 0.5
 """Share of the gap that the barrier may cost before it is halved."""
 MEMORY = 15
-LARGEST_REMEMBERED = 2_000_000
+LARGEST_REMEMBERED = 10_000_000
 """Entries of the logits up to which acceleration remembers more steps: at low losses that halves the iterations."""
+LARGE, LARGE_DIVISOR = 2_000_000, 3.0
+"""Entries of the logits from which on a problem is large, and the number by which its first rho is divided at a low
+loss: from a larger one, acceleration is rejected again and again."""
 GUIDING = 10
 """Iterations for one strength, where a strength is looked for."""
 GUIDED = 0.05
@@ -122,7 +122,7 @@ class Gamma2Run(AbstractSolve):
         self.term, self.settling = term, settling
         self.r: Array = start.r
         self.c: Array = start.c
-        self.power, self.scale, self.barrier = POWER, 1.0, BARRIER
+        self.power, self.scale, self.barrier = POWER, 1.0, settings.tolerance
         self.smallest = smallest_weight(settings.tolerance)
         term.reweight(self.r, self.c)
 
@@ -323,7 +323,7 @@ class Gamma2ADMM(AbstractSplitting):
         with blas_threads_for(*loss.P.shape):
             while made < MOST_GUIDING:
                 problem = Gamma2Logits(loss.at(lam))
-                start = start or first_weighted_state(problem)
+                start = start or self._first_at_low_loss(problem)
                 term = Gamma2Loss(problem, start)
                 run = Gamma2Run(term, self._settings(problem), start)
                 for _ in range(GUIDING):
@@ -333,6 +333,11 @@ class Gamma2ADMM(AbstractSplitting):
                 if abs(ratio - 1.0) <= GUIDED:
                     break
         return lam, cast("WarmStart", start), made
+
+    @staticmethod
+    def _first_at_low_loss(problem: Gamma2Logits) -> WarmStart:
+        first = first_weighted_state(problem)
+        return replace(first, rho=first.rho / LARGE_DIVISOR) if _entries(problem) > LARGE else first
 
     def at_loss(
         self, loss: RegularisedLogits, start: WarmStart, loss_gap: float
@@ -369,8 +374,12 @@ class Gamma2ADMM(AbstractSplitting):
 
     def _settings(self, problem: Gamma2Logits) -> Gamma2ADMM:
         """The same with fewer steps to remember where logits are large."""
-        large = float(problem.loss.a.shape[0]) * problem.loss.pi.shape[0] > LARGEST_REMEMBERED
-        return replace(self, memory=min(self.memory, FEW)) if large else self
+        return replace(self, memory=min(self.memory, FEW)) if _entries(problem) > LARGEST_REMEMBERED else self
+
+
+def _entries(problem: Gamma2Logits) -> float:
+    """Entries of the logits in this process."""
+    return float(problem.loss.a.shape[0] * problem.loss.pi.shape[0])
 
 
 def smallest_weight(tolerance: float) -> float:

@@ -28,7 +28,7 @@ from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM, MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.problems.supports import SupportReduction
-from tokengeom.solvers.gamma2_admm import HELD, LARGEST_REMEMBERED, Gamma2ADMM, largest_lam
+from tokengeom.solvers.gamma2_admm import HELD, LARGE, Gamma2ADMM, largest_lam
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, PredictedCosines
@@ -47,9 +47,9 @@ FINEST = 2e-5
 NEAR = 0.15
 """Distance in log g from which on points are solved to the tolerance."""
 MOST_POINTS = 25
-FARTHEST_BELOW, FARTHEST_ABOVE = 0.5, 1.7
+FARTHEST_BELOW, FARTHEST_ABOVE = 0.5, 5.0
 """Largest distance in log lambda by which a solve in the gamma_2 norm may start below and above its own: weights that
-suit much larger logits lead it astray, and from those of much smaller ones it is slower than without a start."""
+suit much larger logits lead it astray, and those of much smaller ones help less."""
 MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
 FITTED_FROM, FITTED_FROM_IF_LARGE = 0.1, 0.01
@@ -132,7 +132,7 @@ class LossPath:
         log_lam, slope = self._first_guess(target)
         # Two points that were solved before predict the next well enough to solve it at once.
         trusted, start = self.gamma2 or len(self._solved) > 1, None
-        large = self.merging.entries > LARGEST_REMEMBERED
+        large = self.merging.entries > LARGE
         fitted = self.gamma2 and loss_gap >= (FITTED_FROM_IF_LARGE if large else FITTED_FROM) * self.largest_gap
         wanted, iterations, seconds = self.settings.tolerance, 0, 0.0
         points: list[tuple[float, float]] = []
