@@ -22,6 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert numbers["ties"] == "positions+self"
     assert numbers["features"] > 0
     assert numbers["relative_gap"] <= 0.005
+    assert numbers["nuclear_norm"] == numbers["norm_value"]
     return place
 
 
@@ -34,6 +35,16 @@ def test_contexts_are_placed(folder: Path) -> None:
     shown = run_here("place", folder / "tied", "d b", "z z").out
     assert "is not in the text" in shown
     assert "nothing is predicted for it" in shown
+
+
+def test_an_explanation_names_features_in_both_norms_and_in_the_limit(folder: Path) -> None:
+    tg.predict(folder / "stats", loss_gap=0.3, ties="positions+self", norm="gamma2").save(folder / "gamma2")
+    tg.predict(folder / "stats", ties="positions+self").save(folder / "limit")
+    for name in ("tied", "gamma2", "limit"):
+        shown = run_here("explain", folder / name, "a b")
+        assert shown.code == 0, shown.err
+        assert "by features that both have" in " ".join(shown.out.split()), name
+        assert ("contribution" in shown.out) == (name != "limit")
 
 
 def test_a_context_with_an_unknown_token_was_never_in_the_text_even_where_others_were_cut_away(tmp_path: Path) -> None:

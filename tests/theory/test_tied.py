@@ -150,6 +150,29 @@ def test_optimality_makes_contexts_and_tokens_sums_of_each_other(tied: tg.TiedPr
         )
 
 
+def test_optimality_in_gamma_2_makes_contexts_and_tokens_sums_of_each_other(stats: tg.NextTokenStatistics) -> None:
+    tied = tg.predict(stats, loss_gap=0.3, ties="positions+pairs+self", norm="gamma2")
+    pulls = tied._pulls()
+    assert isinstance(pulls, Pulls)
+    contexts = [pulls.residual(Item("contexts", j, "")) for j in range(stats.m)]
+    tokens = [pulls.residual(Item("tokens", z, "")) for z in range(stats.V)]
+    assert max(contexts) < 0.02
+    assert max(tokens) < 0.04
+    assert pulls.weights is not None
+    assert [len(weights) for weights in pulls.weights] == [stats.V, stats.m]
+    report = tied.explain("the cat")
+    assert report.pulled
+    assert report.notes == ()
+    assert "is shown for predictions at a loss" in tg.predict(stats, ties="self").explain("the cat").summary()
+
+
+def test_the_nuclear_norm_is_that_of_b_in_both_norms(stats: tg.NextTokenStatistics) -> None:
+    for norm in ("nuclear", "gamma2"):
+        tied = tg.predict(stats, loss_gap=0.3, ties="positions+pairs+self", norm=norm)
+        assert tied.nuclear_norm == pytest.approx(np.linalg.norm(tied.B, "nuc"), rel=1e-6)
+        assert tied.to_dict()["nuclear_norm"] == tied.nuclear_norm
+
+
 def test_a_counted_context_is_placed_where_it_lies(tied: tg.TiedPrediction, stats: tg.NextTokenStatistics) -> None:
     names = [stats.context_text(j) for j in range(stats.m)]
     placed = tied.place(names)

@@ -68,7 +68,8 @@ class Pulls:
     ``context_share``
         What each context is of its merged column in Y, m: Y of a context is that of the column times this.
     ``weights``
-        Of tokens (V) and contexts (m) in the gamma_2 norm; None where all weigh the same.
+        Of tokens (V) and contexts (m) in the gamma_2 norm, with ties the smallest of a context's features; None where
+        all weigh the same.
     """
 
     geometry: HasFactors

@@ -81,9 +81,9 @@ def print_report(console: TerminalConsole, report: ItemReport) -> None:
         _print_logits(console, report)
     if report.neighbours.rows:
         _print_neighbours(console, report)
+    for shared in report.features:
+        console.print(shared.sentence)
     if report.pulled:
-        for shared in report.features:
-            console.print(shared.sentence)
         _print_pulls(console, report)
     for sentence in report.notes:
         console.print(sentence)

@@ -11,12 +11,13 @@ in the limit        ``G_zj``, the dual of NTP-SVM*                    the same
 at a loss, nuclear  ``G_zj = (p_zj - R_zj) pi_j / lambda``            the same
 at a loss, gamma_2  ``G_zj / (s c_j^2)``                              ``s G_zj / r_z^2``
 with ties, nuclear  ``(G Phi^T Phi)_zj``                              ``G_zj``
+with ties, gamma_2  ``(G Phi^T diag(1/c^2) Phi)_zj / s``             ``s G_zj / r_z^2``
 ==================  ================================================  ==============================================
 
 ``G``      V x m: <= 0 off support, of either sign on it; columns sum to 0, spectral norm at most 1
 ``R``      the dual's probabilities of the next token, which are the softmax of the logits at the optimum
-``r, c``   weights of tokens and contexts in ``gamma_2(L) = max_{r, c} ||diag(r) L diag(c)||_*``
-``s``      ``max_z ||w_z|| / max_j ||h_j||``
+``r, c``   weights of tokens and contexts in ``gamma_2(L) = max_{r, c} ||diag(r) L diag(c)||_*``; with ties of features
+``s``      ``max_z ||w_z|| / max_j ||h_j||``; with ties the lengths of the features' vectors a_f
 
 A context is pulled towards tokens with ``X_zj > 0`` and away from those with ``X_zj < 0``; at a loss, the former are
 tokens to which the prediction gives less than the text does. Since ``<h_j, h_k> = sum_z X_zj <w_z, h_k>``, each token
@@ -50,6 +51,8 @@ import numpy as np
 from tokengeom.ask.explain import Pulls as Pulls
 from tokengeom.core.numerics import Float, Int, log_sum_exp
 from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.problems.regularised_logits import Merging
+from tokengeom.problems.tied_logits import DistinctFeatures
 
 if TYPE_CHECKING:
     from tokengeom.ask.named_vectors import Items
@@ -86,14 +89,22 @@ def pulls_at_loss(prediction: LossPrediction) -> Pulls:
 
 
 def pulls_with_ties(prediction: TiedPrediction) -> Pulls:
-    """What pulls items at a loss in the nuclear norm, where contexts that share features share vectors."""
-    (V, m), Phi = prediction.P.shape, prediction.features.matrix
+    """What pulls items at a loss, where contexts that share features share vectors."""
+    (V, m), Phi, weights = prediction.P.shape, prediction.features.matrix, None
     tokens, contexts = np.arange(V), np.arange(m)
     error = prediction.P.toarray() - np.exp(prediction.L - log_sum_exp(prediction.L))
     G = error * (prediction.pi / prediction.lam)
     groups: dict[Items, Int] = {"tokens": tokens, "contexts": contexts}
     delta = max(prediction.norm_value - prediction.lower_bound, 0.0)
-    return Pulls(prediction, tokens, contexts, (G @ Phi.T) @ Phi, G, groups, delta)
+    of_features, on_tokens = G @ Phi.T, G
+    if prediction.weights is not None:
+        (p, q), merging = prediction.weights, Merging.of_tokens(prediction.P)
+        p, s = (p / merging.a)[merging.row_of], _ratio(prediction.W, prediction.A)
+        distinct = DistinctFeatures.of(Phi, largest_rows=True)
+        Phi = distinct.matrix
+        of_features, on_tokens = (G @ Phi.T) / (s * q), s * G / p[:, None]
+        weights = p, np.minimum.reduceat(np.append(q[Phi.indices], 1.0), Phi.indptr[:-1])
+    return Pulls(prediction, tokens, contexts, of_features @ Phi, on_tokens, groups, delta, weights=weights)
 
 
 def _ratio(W: Float, H: Float) -> float:

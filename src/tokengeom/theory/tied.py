@@ -108,6 +108,14 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
         """Proven lower bound on the norm of every B with at most this loss gap, or in the limit with margins 1."""
         return self.certificate.bound if self.in_limit else super().lower_bound
 
+    @cached_property
+    def nuclear_norm(self) -> float:
+        """``||B||_*``, whichever norm is smallest."""
+        if self.norm == "nuclear":
+            return self.norm_value
+        small = np.linalg.qr(self.W)[1] @ np.linalg.qr(self.A.T)[1].T
+        return float(np.linalg.svd(small, compute_uv=False).sum())
+
     @property
     def rank(self) -> int:
         """Rank d of B."""
@@ -187,6 +195,7 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
             "lam": self.lam,
             "norm": self.norm,
             "norm_value": self.norm_value,
+            "nuclear_norm": self.nuclear_norm,
             "lower_bound": self.lower_bound,
             "relative_gap": self.relative_gap,
             "rank": self.rank,
@@ -200,9 +209,8 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
         return f"predicted {where} with contexts tied by {self.features.ties}"
 
     def _pulls(self) -> Pulls | str:
-        if self.in_limit or self.weights is not None:
-            return "With ties, what pulls an item is shown for predictions at a loss in the nuclear norm."
-        return pulls_with_ties(self)
+        shown = "With ties, what pulls an item is shown for predictions at a loss, not in the limit."
+        return shown if self.in_limit else pulls_with_ties(self)
 
     def _features(self, item: Item, near: Sequence[int], stats: NextTokenStatistics) -> tuple[SharedFeatures, ...]:
         if item.items == "tokens":
