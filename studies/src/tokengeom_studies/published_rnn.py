@@ -19,20 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import NextTokenStatistics, count
-from tokengeom.extending import AbstractProgress, Figure, Float, HeatmapPanel, InputError, import_torch, stories
-from tokengeom_studies.base import Check, Findings, Recipe, table_of
-from tokengeom_studies.common.measured import (
-    AbstractMeasuredStudy,
-    Answer,
-    Hypothesis,
-    Interval,
-    Row,
-    Rows,
-    chosen,
-    decided_together,
-    signed,
-)
+from tokengeom.extending import AbstractProgress, Float, InputError, import_torch, stories
+from tokengeom_studies.base import Recipe
+from tokengeom_studies.common.measured import Hypothesis, Row, Rows
 from tokengeom_studies.common.on_device import ITEMS, PairGeometry
+from tokengeom_studies.common.published_model import AbstractPublishedModel
 from tokengeom_studies.common.torch_runs import DeviceText
 from tokengeom_studies.common.variants import FIRST_SEED, Variant
 
@@ -114,10 +105,17 @@ class Weights:
             return ((each @ self.tensor("attention/attention_W")).softmax(1) * each).sum(1)
 
 
-class PublishedRnn(AbstractMeasuredStudy):
+class PublishedRnn(AbstractPublishedModel):
     """Explanations of the published model, and of none of its training text, on five parts of several texts."""
 
     question = "Does a published model of characters have the geometry that another text of its language predicts?"
+    items, title = ITEMS, "A published model of characters"
+    leads: ClassVar = {
+        "at the loss": (NORM, LIMIT, ITEMS),
+        "ties": (SIMULATED.format(TIED), NORM, ITEMS),
+        "itself": (SIMULATED.format(TIED), SIMULATED.format(WITH_SELF), ITEMS[:1]),
+        "untrained": (SIMULATED.format(TIED), UNTRAINED, ITEMS[:1]),
+    }
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
         "at the loss": Hypothesis(
             "The smallest gamma_2 norm at the model's loss agrees better with it than the limit of training.",
@@ -159,45 +157,6 @@ class PublishedRnn(AbstractMeasuredStudy):
                         piece = text[part * recipe["letters"] :][: recipe["letters"]]
                         rows.add(kind="part", **where, **measured(piece, model, part, recipe))
                     stage.advance(1.0, f"{name}, part {part}")
-
-    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
-        """Means over parts, and the differences that decide."""
-        tied = SIMULATED.format(TIED)
-        answers = {
-            "at the loss": _ahead(rows, NORM, LIMIT, ITEMS),
-            "ties": _ahead(rows, tied, NORM, ITEMS),
-            "itself": _ahead(rows, tied, SIMULATED.format(WITH_SELF), ITEMS[:1]),
-            "untrained": _ahead(rows, tied, UNTRAINED, ITEMS[:1]),
-        }
-        texts, names = list(dict.fromkeys(row["text"] for row in rows)), list(rows[0]["agreement"])
-        means = {(t, n, i): _agreement(chosen(rows, text=t), n, i) for t in texts for n in names for i in ITEMS}
-        table = [
-            {"text": t, "explanation": n, **{item: str(means[t, n, item]) for item in ITEMS}}
-            for t in texts
-            for n in names
-        ]
-        facts = ("contexts", "tokens", "entropy", "loss_gap")
-        tables = {
-            "hypotheses": self.answers(answers),
-            "agreement": table_of(table),
-            "texts": table_of([{"text": t, **{x: _mean(rows, t, x) for x in facts}} for t in texts]),
-        }
-        proven = max(row["relative_gap"][norm] for row in rows for norm in row["relative_gap"])
-        best = {item: max(names, key=lambda n: np.mean([means[t, n, item].mean for t in texts])) for item in ITEMS}
-        sentence = "Largest mean agreement: " + "; ".join(
-            f"{item}: {name} {np.mean([means[t, name, item].mean for t in texts]):.2f}" for item, name in best.items()
-        )
-        panels = [
-            HeatmapPanel(
-                item.capitalize(), np.array([[means[t, n, item].mean for t in texts] for n in names]), "text",
-                "explanation", texts, names, [], [], 0.0, 1.0, "agreement",
-            )
-            for item in ITEMS
-        ]  # fmt: skip
-        caption = "Plain correlation of cosines with the published model, mean over five parts of each text."
-        figure = Figure("agreement", "A published model of characters", caption, panels, columns=2)
-        check = Check("largest proven relative gap", float(proven), high=5e-3)
-        return self.findings(recipe, sentence + ".", [check], [figure], tables)
 
 
 def letters_of(name: str, model: Weights, most: int) -> str:
@@ -254,25 +213,3 @@ def _mean_geometry(runs: Sequence[PairGeometry]) -> PairGeometry:
     """The mean of the cosines of replicates, at length 1."""
     means = [sum(getattr(run, item) for run in runs) for item in ITEMS]
     return PairGeometry(*(mean / mean.double().square().sum().sqrt().float() for mean in means))
-
-
-def _agreement(rows: Sequence[Row], name: str, item: str) -> Interval:
-    return Interval.of(row["agreement"][name][item] for row in rows)
-
-
-def _mean(rows: Sequence[Row], text: str, name: str) -> float:
-    return float(np.mean([row[name] for row in chosen(rows, text=text)]))
-
-
-def _ahead(rows: Sequence[Row], one: str, other: str, items: Sequence[str]) -> Answer:
-    """Whether one explanation is ahead of another on every text."""
-    leads = {
-        f"{text}, {item}": Interval.of(
-            row["agreement"][one][item] - row["agreement"][other][item] for row in chosen(rows, text=text)
-        )
-        for text in dict.fromkeys(row["text"] for row in rows)
-        for item in items
-    }
-    signs = [signed(lead) for lead in leads.values()]
-    shown = "; ".join(f"{name}: {lead}" for name, lead in leads.items())
-    return Answer(decided_together(signs), shown)
