@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO
 
-SECONDS = 60.0
+SECONDS = 600.0
 """A command that takes longer hangs."""
 MEMORY = 4 << 30
 """Bytes of address space that a command may take beyond those of the parent."""

@@ -84,6 +84,11 @@ class Opened:
             "range.dispatchEvent(new Event('input')); })()"
         )
 
+    def stop_clock(self) -> None:
+        """From now on time passes on the page only where a test lets it, by ``page.clock.run_for``."""
+        self.page.clock.install(time=0)
+        self.page.clock.pause_at(3600)
+
     def reset(self) -> None:
         self.page.click("[data-do=reset]")
         self.page.evaluate("history.replaceState(null, '', location.pathname)")
@@ -124,7 +129,12 @@ def saved(found: Opened) -> list[list[str]]:
     return list(csv.reader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"), newline="")))
 
 
-def spent(clock: Any) -> float:
-    """Seconds that a page has computed so far."""
-    metrics = {one["name"]: one["value"] for one in clock.send("Performance.getMetrics")["metrics"]}
-    return float(metrics["TaskDuration"])
+@contextmanager
+def counted_steps(found: Opened) -> Iterator[list[int]]:
+    """How often the blocks of the page's scripts run meanwhile, which does not depend on how busy the machine is."""
+    profiler, steps = found.page.context.new_cdp_session(found.page), list[int]()
+    profiler.send("Profiler.enable")
+    profiler.send("Profiler.startPreciseCoverage", {"callCount": True, "detailed": True})
+    yield steps
+    scripts = profiler.send("Profiler.takePreciseCoverage")["result"]
+    steps += [part["count"] for script in scripts for one in script["functions"] for part in one["ranges"]]

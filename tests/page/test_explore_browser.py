@@ -184,7 +184,7 @@ def test_the_prediction_of_a_model_is_shown_until_the_slider_is_moved(browser: A
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_play_moves_along_the_path_and_pauses(browser: Any, file: Path, motion: str) -> None:
     with opened(browser, file, "#explore?at=0", reduced_motion=motion) as found:
-        found.page.clock.install()
+        found.stop_clock()
         found.page.click("[data-do=play]")
         found.page.clock.run_for(STEP)
         assert found.page.locator("[data-do=play]").inner_text() == "Pause"
@@ -244,7 +244,7 @@ def test_a_late_write_of_the_address_does_not_undo_a_navigation(browser: Any, fi
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_a_slider_that_plays_leaves_a_reader_where_they_went(browser: Any, file: Path, motion: str) -> None:
     with opened(browser, file, "#explore?at=0", reduced_motion=motion) as found:
-        found.page.clock.install()
+        found.stop_clock()
         found.page.click("[data-do=play]")
         found.page.clock.run_for(STEP)
         found.ask("location.hash = '#summary'")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -136,10 +134,9 @@ def test_rotating_embeddings_rotates_the_answer_and_repeating_a_context_changes_
 
 def test_dimensions_in_the_thousands_cost_little() -> None:
     data = overparameterised(0, V=30, d=2000, m=200, size=5, n=20_000)
-    began = time.process_time()
     answer = solve_ntp_svm(MarginProblem(data.S, data.H))
     assert answer.solution.certificate.holds(CERTIFIED)
-    assert time.process_time() - began < 30
+    assert answer.solution.iterations <= 200
 
 
 def test_scaling_embeddings_scales_the_answer_inversely() -> None:

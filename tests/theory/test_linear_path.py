@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import cvxpy as cp
@@ -17,6 +16,7 @@ from tokengeom.core.numerics import Float, log_sum_exp
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.theory.linear import predict_linear
 from tokengeom.theory.linear_path import norm_path
+from work import calls_in
 
 
 def cross_entropy(data: LinearData, W: Float) -> float:
@@ -71,12 +71,12 @@ def test_a_small_norm_has_the_direction_of_the_first_step_of_gradient_descent() 
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_papers_setting_reaches_the_direction_within_seconds(seed: int) -> None:
+def test_the_papers_setting_reaches_the_direction_with_little_work(seed: int) -> None:
     data = overparameterised(seed)
     prediction = predict_linear(data, data.H)
-    began = time.process_time()
-    path = norm_path(prediction, np.geomspace(10, 1e4, 10))
-    assert time.process_time() - began < 30
+    norms = np.geomspace(10, 1e4, 10)
+    path = norm_path(prediction, norms)
+    assert calls_in(lambda: norm_path(prediction, norms)) < 200_000, "some 50,000"
     cosine = path.column("cosine_direction")
     assert cosine[-1] >= 0.9999
     assert np.all(np.diff(cosine) > 0)
