@@ -4,7 +4,7 @@ The commands and the Python code of the page run in an empty folder, and so does
 Chromium takes the screenshots of the report, which get at most 256 colours, to keep them small.
 
 ``python docs/pictures/make.py moby-dick.txt`` makes the picture of the README instead, from the novel, which is
-in the public domain and no part of the repository, and writes how well they agree to ``novel.txt``.
+in the public domain and no part of the repository, and writes what was counted and how well it agrees to ``novel.txt``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def draw_novel(novel: str) -> None:
     run = tg.train(stats, "transformer", dim=64, layers=2, heads=4, steps=600, learning_rate=3e-3)
     prediction = tg.predict(stats, loss_gap=run.loss_gap, norm="gamma2", tolerance=1e-3)
     found = tg.compare(prediction, run, permutations=50)
-    Path("novel.txt").write_text("\n".join(found.reasons), encoding="utf-8")
+    (HERE / "novel.txt").write_text("\n".join([str(stats), str(run), *found.reasons, ""]), encoding="utf-8")
     frequent = np.argsort(-(stats.P @ stats.pi), kind="stable")
     words = [i for i in frequent if stats.vocabulary[i].isalpha()][:WORDS]
     predicted, trained = (cosines(tg.Factors(one.W, one.H).tokens)[np.ix_(words, words)] for one in (prediction, run))
