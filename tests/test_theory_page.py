@@ -34,7 +34,25 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGE = DOCS / "theory.md"
 KINDS = ("theorem", "checked", "conjecture")
-SECTIONS = ("1.", "2.", "2.1", "2.2", "3.", "3.1", "3.2", "3.3", "3.4", "4.", "5.", "6.", "6.1", "6.2", "6.3", "7.")
+SECTIONS = (
+    "1.",
+    "2.",
+    "2.1",
+    "2.2",
+    "3.",
+    "3.1",
+    "3.2",
+    "3.3",
+    "3.4",
+    "4.",
+    "5.",
+    "6.",
+    "6.1",
+    "6.2",
+    "6.3",
+    "7.",
+    "7.1",
+)
 """Numbers of sections that docstrings name."""
 OTHER_ADMONITIONS = ("attention", "caution", "danger", "error", "hint", "important", "note", "tip", "warning")
 
