@@ -99,9 +99,10 @@ benchmark: $(STAMP)  ## measured ratios against peers
 campaign: $(STAMP)  ## kills, full disks, damaged inputs and forged results
 	$(BIN)/python -m campaign
 
-results: $(STAMP)  ## tables and figures of docs/results, from the rows that are kept
+results: $(STAMP)  ## tables and figures of docs/results and of the paper, from the rows that are kept
 	$(BIN)/python results/make_pages.py
 	$(BIN)/python results/figures_of_the_papers.py
+	$(BIN)/python paper/figure.py
 
 map: $(STAMP)  ## write docs/map.md, and the types of keywords (src/tokengeom/keywords.pyi)
 	$(BIN)/python docs/package_map.py

@@ -12,11 +12,23 @@ import pytest
 from pybtex.database import parse_file
 from sphinx.errors import ExtensionError
 
+from pictures import SAME_PICTURE, changed_share
 from test_site import load
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "paper" / "paper.md"
 paper_page = load(ROOT / "docs" / "_extensions" / "paper_page.py")
+SECTIONS = (
+    "Summary",
+    "Statement of need",
+    "State of the field",
+    "Software design",
+    "Research impact statement",
+    "AI usage disclosure",
+    "Acknowledgements",
+    "References",
+)
+"""The sections that the journal asks for, in its order."""
 FIELDS = ("title", "tags", "authors", "affiliations", "date", "bibliography")
 
 
@@ -28,6 +40,13 @@ def problems(text: str) -> list[str]:
     cited = set(re.findall(r"@(\w+)", body))
     found += [f"{key} is cited, and not in paper.bib" for key in sorted(cited - known)]
     found += [f"{key} is in paper.bib, and not cited" for key in sorted(known - cited)]
+    sections = re.findall(r"^# (.+)$", body, re.MULTILINE)
+    if tuple(sections) != SECTIONS:
+        found.append(f"its sections are {sections}")
+    listed = parse_file(PAPER.with_suffix(".bib")).entries
+    found += [
+        f"{key} has neither a DOI nor an address" for key, one in listed.items() if not {"doi", "url"} & {*one.fields}
+    ]
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", body)
     return found + [f"{one} does not exist" for one in pictures if not (PAPER.parent / one).is_file()]
 
@@ -38,7 +57,12 @@ def test_front_matter_citations_and_figures_of_the_paper_exist() -> None:
 
 def test_an_error_in_the_paper_is_noticed() -> None:
     text = PAPER.read_text(encoding="utf-8")
-    for old, new in (("\ndate:", "\nday:"), ("@bird2009", "@bird2008"), ("-overview.png", "-view.png")):
+    for old, new in (
+        ("\ndate:", "\nday:"),
+        ("@bird2009", "@bird2008"),
+        ("explained_share.png", "share.png"),
+        ("# AI usage", "# Usage"),
+    ):
         assert old in text
         assert problems(text.replace(old, new)) != []
 
@@ -54,6 +78,11 @@ def test_the_paper_becomes_a_page_and_a_citation_without_a_reference_is_refused(
         paper_page.as_page(text.replace("@bird2009", "@bird2008"), references)
 
 
+def test_the_figure_of_the_paper_is_that_of_the_tables(tmp_path: Path) -> None:
+    load(PAPER.with_name("figure.py")).draw(tmp_path / "figure.png")
+    assert changed_share(PAPER.with_name("explained_share.png"), tmp_path / "figure.png") <= SAME_PICTURE
+
+
 EVIDENCE = (ROOT / "docs" / "results" / "explained_share.md").read_text(encoding="utf-8")
 
 
@@ -65,7 +94,7 @@ def shares(explanation: str) -> list[str]:
 
 def test_the_main_result_of_paper_and_readme_is_that_of_the_rows() -> None:
     tied, best = shares("simulated, positions+pairs+self"), shares("another kind of network")
-    paper = PAPER.read_text(encoding="utf-8").split("# Main result", 1)[1].split("\n# ", 1)[0]
+    paper = PAPER.read_text(encoding="utf-8").split("# Research impact statement", 1)[1].split("\n# ", 1)[0]
     readme = (ROOT / "README.md").read_text(encoding="utf-8").split("**Main result.**", 1)[1].split("\n\n", 1)[0]
     assert re.findall(r"\d+%", paper) == [*tied, *shares("gamma_2 at the loss"), *best]
     texts = [of_text("simulated, positions+pairs+self", one) for one in ("code_256", "tinystories_1000x4000")]

@@ -137,6 +137,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(DOCS, work / "docs", ignore=left_out)
     for page in ROOT.glob("*.md"):
         shutil.copy(page, work)
+    shutil.copytree(ROOT / "paper", work / "paper")
     options = ["-q", "-W", "--keep-going", "-b", "html", "-D", "plot_gallery=0"]
     built = subprocess.run(
         [sys.executable, "-c", BUILD_OFFLINE, *options, str(work / "docs"), str(work / "site")],

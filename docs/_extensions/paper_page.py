@@ -12,6 +12,7 @@ from sphinx.errors import ExtensionError
 PAPER = Path(__file__).parents[2] / "paper" / "paper.md"
 PAGE = "paper"
 CITATION = re.compile(r"\[(@\w+(?:; *@\w+)*)\]")
+PICTURE = re.compile(r"\]\(([\w.]+\.png)\)")
 TITLE = re.compile(r"^title: '(.+)'$", re.MULTILINE)
 
 
@@ -28,10 +29,11 @@ def as_page(text: str, references: dict[str, Entry]) -> str:
             raise ExtensionError(f"the paper cites {sorted(missing)}, which paper.bib does not have")
         return f"({'; '.join(_short(references[key]) for key in keys)})"
 
-    body = CITATION.sub(cited, body).replace("](../docs/", "](")
+    body = PICTURE.sub(r"](../paper/\1)", CITATION.sub(cited, body))
     body = re.sub(r"^# ", "## ", body, flags=re.MULTILINE)
     listed = sorted(
-        f"- {_names(one)} ({one.fields['year']}). *{_plain(one.fields['title'])}*." for one in references.values()
+        f"- {_names(one)} ({one.fields['year']}). *{_plain(one.fields['title'])}*. <{_address(one)}>"
+        for one in references.values()
     )
     return "\n".join([f"# {title[1]}", body, *listed, ""])
 
@@ -44,6 +46,10 @@ def _short(entry: Entry) -> str:
 
 def _names(entry: Entry) -> str:
     return _plain("; ".join(str(one) for one in entry.persons["author"]))
+
+
+def _address(entry: Entry) -> str:
+    return entry.fields["url"] if "url" in entry.fields else f"https://doi.org/{entry.fields['doi']}"
 
 
 def _plain(text: str) -> str:
