@@ -47,6 +47,11 @@ class Recount:
                 self.windows[tuple(document[place - length : place]), document[place]] += 1
 
     @cached_property
+    def all_windows(self) -> int:
+        """Windows of the text, before any cut."""
+        return sum(self.windows.values())
+
+    @cached_property
     def in_text(self) -> Counter[str]:
         """Windows of each context in the text, by name."""
         return _added((" ".join(context), times) for (context, _), times in self.windows.items())
@@ -135,7 +140,7 @@ class Recount:
 
     @property
     def coverage(self) -> float:
-        return self.n / sum(self.windows.values())
+        return self.n / self.all_windows
 
     @property
     def merged(self) -> float:
@@ -160,7 +165,7 @@ class Recount:
             for times in after.values()
             if len(times) > 1
         )
-        return sum(said) / sum(self.windows.values())
+        return sum(said) / self.all_windows
 
     @property
     def short(self) -> int:

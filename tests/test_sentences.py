@@ -25,7 +25,8 @@ import recount
 import text_sentences
 import tokengeom as tg
 from page_cases import RUN, contents_of
-from text_sentences import visible
+from recount import states
+from text_sentences import SHARE, visible
 from tokengeom.ask.named_vectors import Items
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
@@ -183,13 +184,13 @@ def _share(comparison: Comparison, sentence: str, items: str, agreement: Agreeme
     number = r"(-?\d+(?:\.\d+)?)"
     scale = rf"agreement {number}(?:, chance {number})?"
     several = re.search(
-        rf"(\d+%|none)(?: \[{number}, {number}\])? of the reproducible geometry of {items} "
+        rf"(?:{SHARE}|(none))(?: \[{number}, {number}\])? of the reproducible geometry of {items} "
         rf"\({scale}, attainable {number}",
         sentence,
     )
     one = re.search(
-        rf"(\d+)% of the geometry of {items} in this training \({scale}"
-        rf"(?:; all explanations by counts together (\d+)%)?\)",
+        rf"{SHARE} of the geometry of {items} in this training \({scale}"
+        rf"(?:; all explanations by counts together {SHARE})?\)",
         sentence,
     )
     if f"nothing of {items}, whose agreement is not defined" in sentence:
@@ -197,22 +198,22 @@ def _share(comparison: Comparison, sentence: str, items: str, agreement: Agreeme
     elif f"{items} to an unknown share, because trainings agree only {agreement.reproducible:.2f}" in sentence:
         assert agreement.reproducible < 0.1 or agreement.reproducible_low <= 0
     elif several:
-        share, low, high, mean, chance, attainable = several.groups()
+        share, none, low, high, mean, chance, attainable = several.groups()
         assert comparison.runs > 1
-        assert share == ("none" if math.isnan(agreement.explained) else f"{100 * agreement.explained:.0f}%")
+        assert none if math.isnan(agreement.explained) else states(share, agreement.explained)
         if low is not None:
             assert (low, high) == tuple(f"{100 * end:.0f}" for end in agreement.explained_interval)
-            assert float(low) <= float(share.rstrip("%")) <= float(high)
+            assert float(low) <= float(share.split()[-1].rstrip("%")) <= float(high)
         assert (mean, chance) == (f"{agreement.mean:.2f}", f"{agreement.floor:.2f}")
         assert attainable == f"{math.sqrt(max(agreement.reproducible, 0.0)):.2f}"
     else:
         assert one, sentence
         assert comparison.runs == 1
         share, value, chance, together = one.groups()
-        assert int(share) == round(100 * max(agreement.value, 0.0) ** 2)
+        assert states(share, max(agreement.value, 0.0) ** 2)
         assert (value, chance) == (f"{agreement.value:.2f}", f"{agreement.floor:.2f}")
         if together is not None:
-            assert int(together) == round(100 * best_together(comparison, items) ** 2)
+            assert states(together, best_together(comparison, items) ** 2)
 
 
 def best_together(comparison: Comparison, items: str) -> float:
@@ -257,8 +258,8 @@ def _best(comparison: Comparison, sentence: str, noun: str) -> bool:
 
 def _counts(comparison: Comparison, sentence: str, noun: str) -> bool:
     match = re.match(
-        r"Of what counts explain of the (contexts|tokens), all explanations together, the prediction has (\d+)%"
-        r"(?:, and the best single explanation, (.+), (\d+)%)?\.$",
+        rf"Of what counts explain of the (contexts|tokens), all explanations together, the prediction has {SHARE}"
+        rf"(?:, and the best single explanation, (.+), {SHARE})?\.$",
         sentence,
     )
     if match is None:
@@ -269,11 +270,11 @@ def _counts(comparison: Comparison, sentence: str, noun: str) -> bool:
     own = rows[comparison.target.info.name]
     judged = {row.rival for row in comparison.rows if not row.ours} | {comparison.target.info.name}
     together = best_together(comparison, match[1])
-    assert int(match[2]) == round(100 * min(max(own, 0.0) / together, 1.0) ** 2)
+    assert states(match[2], min(max(own, 0.0) / together, 1.0) ** 2)
     best = max((name for name in judged if math.isfinite(rows.get(name, math.nan))), key=lambda name: rows[name])
     assert match[3] == (None if best == comparison.target.info.name else best)
     if match[3]:
-        assert int(match[4]) == round(100 * min(rows[best] / together, 1.0) ** 2)
+        assert states(match[4], min(rows[best] / together, 1.0) ** 2)
     return True
 
 
@@ -326,15 +327,15 @@ def _reason(comparison: Comparison, items: str, why: str) -> None:
     agreement, circumstances = comparison.judged_agreements[items], comparison.circumstances
     assert circumstances is not None
     few = re.match(r"there are only (\d+) (support groups|tokens)", why)
-    wide = re.match(r"the interval of the explained share, (\d+)% to (\d+)%, is too wide", why)
-    bounds = re.match(r"with one training the explained share is only known to be between (\d+)% and (\d+)%", why)
+    wide = re.match(rf"the interval of the explained share, {SHARE} to {SHARE}, is too wide", why)
+    bounds = re.match(rf"with one training the explained share is only known to be between {SHARE} and {SHARE};", why)
     if few:
         assert int(few[1]) == {"support groups": circumstances.groups, "tokens": circumstances.V}[few[2]] < 10
     elif wide:
-        assert [int(wide[1]), int(wide[2])] == [round(100 * end) for end in agreement.explained_interval]
+        assert all(map(states, (wide[1], wide[2]), agreement.explained_interval))
     elif bounds:
         assert comparison.runs == 1
-        assert int(bounds[1]) == round(100 * agreement.value**2)
+        assert states(bounds[1], agreement.value**2)
     elif why.startswith("too little is reproducible"):
         assert f"(trainings agree {agreement.reproducible:.2f})" in why
     else:
@@ -375,7 +376,7 @@ def test_every_sentence_of_a_page_states_what_the_numbers_say(text: str) -> None
     # Every share with an interval, wherever it stands on the page, is one of the measured ones.
     numbers = [*comparison.agreements.values(), *(row.agreement for row in comparison.rows)]
     known = {agreement.explained_text() for agreement in numbers}
-    for share in re.findall(r"\d+% \[\d+, \d+\]", words):
+    for share in re.findall(r"(?:(?:less|more) than )?\d+% \[\d+, \d+\]", words):
         assert share in known, share
     others = {outcome for outcome in get_args(Outcome) if f"verdict: {outcome}" in words.lower()}
     assert others <= {comparison.verdict}

@@ -94,9 +94,9 @@ def _facts(page: str, truth: Recount) -> None:
     low, median, high = rows["tokens per support"][0].split(" · ")
     assert (int(low), float(median), int(high)) == (sizes[0], middle, sizes[-1])
     assert math.isclose(float(rows["tokens per support"][1].split()[-1]), mean, rel_tol=6e-3)
-    assert (f"windows that end in {OTHER}" in rows) == (OTHER in truth.next_tokens)
+    assert (f"of the windows kept end in {OTHER}" in rows) == (OTHER in truth.next_tokens)
     if OTHER in truth.next_tokens:
-        assert states(rows[f"windows that end in {OTHER}"][0], truth.merged)
+        assert states(rows[f"of the windows kept end in {OTHER}"][0], truth.merged)
     assert states(rows["further windows outside the supports"][0], truth.once)
 
 
@@ -172,12 +172,12 @@ def _contexts(page: str, truth: Recount) -> None:
     """The most frequent contexts, and the shares of their next tokens of all their windows in the text."""
     rows = [row for row in re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL) if 'data-label="support"' in row]
     assert len(rows) == min(12, len(truth.contexts))
-    often = sorted(truth.contexts.values(), reverse=True)
+    often = sorted((truth.in_text[context] for context in truth.contexts), reverse=True)
     for place, row in enumerate(rows):
         (context,) = _names(row, "ctx")
         share, size = re.findall(r'<td class="num" data-label="[^"]*">(.*?)</td>', row)
-        assert truth.contexts[context] == often[place]
-        assert states(share, truth.contexts[context] / truth.n)
+        assert truth.in_text[context] == often[place]
+        assert states(share, truth.in_text[context] / truth.all_windows)
         assert int(size) == len(truth.supports[context])
         tokens = _followed(row)
         assert len(tokens) == min(6, len(truth.supports[context]))
@@ -222,10 +222,10 @@ def _collapse(page: str, words: str, truth: Recount) -> None:
         support = truth.supports[contexts[0]]
         group = truth.groups[support]
         size, share = _found(
-            r"<b>([\d,]+) contexts</b><span class=\"quiet\">(.*?) of the windows</span>", card
+            r"<b>([\d,]+) contexts</b><span class=\"quiet\">(.*?) of the text's windows</span>", card
         ).groups()
         assert whole(size) == len(group)
-        assert states(share, sum(truth.contexts[context] for context in group) / truth.n)
+        assert states(share, sum(truth.in_text[context] for context in group) / truth.all_windows)
         assert set(contexts) <= set(group)
         assert len(contexts) == min(8, len(group))
         assert set(tokens) <= support
@@ -273,10 +273,10 @@ def _explorer(page: str, truth: Recount) -> None:
     assert data["tokens"]["other"] == (tokens.index(OTHER) if OTHER in tokens else None)
     for kind, names, often, inside in (
         ("tokens", tokens, truth.next_tokens, truth.follows),
-        ("contexts", contexts, truth.contexts, truth.supports),
+        ("contexts", contexts, truth.in_text, truth.supports),
     ):
         assert all(
-            math.isclose(share, often[name] / truth.n, rel_tol=1e-5)
+            math.isclose(share, often[name] / truth.all_windows, rel_tol=1e-5)
             for name, share in zip(names, _unpacked(data[kind]["share"]), strict=True)
         )
         assert _unpacked(data[kind]["supports"]) == [len(inside[name]) for name in names]
@@ -284,13 +284,19 @@ def _explorer(page: str, truth: Recount) -> None:
     for (a, group), (b, other) in combinations(zip(contexts, groups, strict=True), 2):
         same = truth.supports[a] == truth.supports[b] and len(truth.supports[a]) < truth.V
         assert (group == other and group >= 0) == same
-    starts, which, counts = (_unpacked(data["follows"][name]) for name in ("starts", "tokens", "counts"))
+    starts, which, counts, shares = (
+        _unpacked(data["follows"][name]) for name in ("starts", "tokens", "counts", "shares")
+    )
     stored = {
         (contexts[j], tokens[which[k]]): counts[k]
         for j in range(len(contexts))
         for k in range(starts[j], starts[j + 1])
     }
     assert stored == dict(truth.pairs)
+    step = data["follows"]["shares"]["step"]
+    for j, context in enumerate(contexts):
+        for k in range(starts[j], starts[j + 1]):
+            assert abs(step * shares[k] - counts[k] / truth.in_text[context]) <= step
 
 
 def _unpacked(pack: dict[str, Any]) -> list[Any]:
@@ -312,7 +318,7 @@ def check_summary(summary: str, truth: Recount) -> None:
     merged = re.search(rf"{SHARE} of the windows end in {re.escape(OTHER)}", summary)
     assert (merged is not None) == (OTHER in truth.next_tokens)
     assert merged is None or states(merged[1], truth.merged)
-    totals = [sum(truth.windows.values()), sum(truth.after_contexts.values()), truth.n]
+    totals = [truth.all_windows, sum(truth.after_contexts.values()), truth.n]
     kept = re.findall(rf"; ([\d,]+) of ([\d,]+) windows remain \({SHARE}\)", summary)
     assert [(whole(after), whole(before)) for after, before, _ in kept] == [*zip(totals[1:], totals, strict=False)]
     assert all(states(share, whole(after) / whole(before)) for after, before, share in kept)
@@ -346,7 +352,7 @@ def check_context(facts: list[str], context: str, truth: Recount) -> None:
     """The facts that `explain` states of a context."""
     text = " ".join(facts)
     match = _found(rf"It begins {SHARE} of the text's windows \(([\d,]+) windows?\)", text)
-    assert states(match[1], truth.in_text[context] / sum(truth.windows.values()))
+    assert states(match[1], truth.in_text[context] / truth.all_windows)
     assert whole(match[2]) == truth.in_text[context]
     support = truth.supports[context]
     match = _found(
@@ -371,7 +377,7 @@ def check_token(facts: list[str], token: str, truth: Recount) -> None:
     """The facts that `explain` states of a token."""
     text = " ".join(facts)
     match = _found(rf"It ends {SHARE} of the text's windows, after the contexts kept \(([\d,]+) windows?\)", text)
-    assert states(match[1], truth.next_tokens[token] / sum(truth.windows.values()))
+    assert states(match[1], truth.next_tokens[token] / truth.all_windows)
     assert whole(match[2]) == truth.next_tokens[token]
     match = _found(r"It follows ([\d,]+) contexts?, in this share of their windows: (.*?)\. (?:Tokens|No|\d)", text)
     assert whole(match[1]) == len(truth.follows[token])

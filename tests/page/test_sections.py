@@ -138,7 +138,7 @@ def test_markup_that_takes_part_in_many_windows_is_named_in_the_summary() -> Non
     tokens = ["a", "<", "p", ">", "b", "c", "d", "e", "f"] * 400
     windows = [tokens[at : at + 3] for at in range(len(tokens) - 2)]
     share = sum("<" in window or ">" in window for window in windows) / len(windows)
-    assert warning.startswith(f"{100 * share:.3g}% of the windows have a token that usually belongs to markup")
+    assert warning.startswith(f"{100 * share:.3g}% of the windows kept have a token that usually belongs to markup")
     assert "“>” and “<”" in warning or "“<” and “>”" in warning
     assert "--tokenizer whitespace" in warning
     (whole,) = said(tagged, tokenizer="whitespace")

@@ -67,7 +67,7 @@ def test_the_share_of_the_text_and_of_merged_tokens_are_stated() -> None:
     rows = {label: value for _, value, label, _ in corpus(Page(contents_with(stats))).view["rows"]}
     assert rows["of the text's windows"] == percent(stats.n / count(DOCUMENTS, context=2).n)
     merged = stats.counts.toarray()[-1].sum()
-    assert rows[f"windows that end in {OTHER}"] == percent(merged / stats.n)
+    assert rows[f"of the windows kept end in {OTHER}"] == percent(merged / stats.n)
     assert "further windows outside the supports" in rows
     assert "one of the other 20" in other_sentence(stats)
     assert other_sentence(count(DOCUMENTS, context=2, top_contexts=60)) == ""

@@ -26,7 +26,7 @@ from tokengeom.ask.named_vectors import Items, NamedVectors, frequency_of
 from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, SimilarPairs, members, overlaps, same_support
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, FactorsInside, HasFactors
-from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp
+from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp, rounded_percent
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -107,7 +107,8 @@ class Pulls:
                 f"The gamma_2 norm gives this {item.kind} the weight {weight:.1e}: the optimality conditions do not "
                 "fix its vector, and the residuals above are what they leave open."
             )
-        return f"The prediction is proven only so far that {self.residual(item):.0%} of the vector is left open."
+        left = rounded_percent(self.residual(item))
+        return f"The prediction is proven only so far that {left} of the vector is left open."
 
 
 class AnswersQuestions:

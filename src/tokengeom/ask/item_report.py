@@ -374,7 +374,7 @@ def _values(values: Mapping[str, float]) -> str:
     if "direction" in values:
         finite = f"{values['finite']:+.2f} " if "finite" in values else ""
         return f"{finite}{values['direction']:+.2f}R"
-    return f"{values['logit']:+.2f} ({values['probability']:.1%})"
+    return f"{values['logit']:+.2f} ({rounded_percent(values['probability'], 1)})"
 
 
 def _range(low: float, high: float) -> str:

@@ -98,8 +98,8 @@ def _print_logits(console: TerminalConsole, report: ItemReport) -> None:
     for place, logit in enumerate(report.logits):
         share = rounded_percent(logit.share, 1) if logit.in_support else "-"
         numbers = [f"{logit.values[name]:+.3f}" for name in names]
-        model = [] if limit else [f"{logit.values['probability']:.1%}"]
-        measured = [f"{run.probabilities[place]:.1%}" for run in report.measured.values()]
+        model = [] if limit else [rounded_percent(logit.values["probability"], 1)]
+        measured = [rounded_percent(run.probabilities[place], 1) for run in report.measured.values()]
         rows.append([shown(logit.token), share, *numbers, *model, *measured])
     console.print("")
     print_table(console, "Logits", columns, rows)
@@ -151,8 +151,9 @@ def _print_pulls(console: TerminalConsole, report: ItemReport) -> None:
 
 def _share(pulled: Pulled, contribution: float) -> str:
     share = pulled.share(contribution)
-    # Minus zero is zero.
-    return "" if share is None else f"{round(share, 2) + 0.0:.0%}"
+    if share is None:
+        return ""
+    return f"{100 * share:.1g}%" if 0 < abs(share) < 0.005 else rounded_percent(share)
 
 
 def _at_its_loss(settings: AskSettings, prediction: Asked, model: ModelStates) -> AskSettings:

@@ -30,7 +30,16 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import FEWEST_UNITS, Float, Int, block_pairs, jackknife_interval, leave_out_blocks, to_line
+from tokengeom.core.numerics import (
+    FEWEST_UNITS,
+    Float,
+    Int,
+    block_pairs,
+    jackknife_interval,
+    leave_out_blocks,
+    rounded_percent,
+    to_line,
+)
 from tokengeom.results.convert import Added, Number
 
 Better = Literal["higher", "lower"]
@@ -177,7 +186,7 @@ class Agreement:
             return ""
         low, high = self.explained_interval
         interval = f" [{100 * low:.0f}, {100 * high:.0f}]" if math.isfinite(low) else ""
-        return f"{100 * self.explained:.0f}%{interval}"
+        return f"{rounded_percent(self.explained)}{interval}"
 
     def __str__(self) -> str:
         interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""

@@ -64,7 +64,7 @@ from tokengeom.comparison.target import (
     ties_sentences,
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, judge
-from tokengeom.core.numerics import Float, blas_threads_for
+from tokengeom.core.numerics import Float, blas_threads_for, rounded_percent
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import check_tolerance, make, takes
 from tokengeom.models.language_model import AbstractLanguageModel
@@ -173,8 +173,8 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, within: float, prog
     elif isinstance(prediction, ProxyPrediction):
         limitations.append(
             f"The run is compared with the proxy S~, not the certified L_mm: {prediction.singular_values.size} leading "
-            f"singular vectors, {prediction.captured:.1%} of its squared norm. How far S~ is from L_mm is not known "
-            "here."
+            f"singular vectors, {rounded_percent(prediction.captured, 1)} of its squared norm. How far S~ is "
+            "from L_mm is not known here."
         )
     targets = targets_of(prediction, at)
     kept = directed_in_all(target.H for target in targets.values())
@@ -364,7 +364,7 @@ def _large_groups(inputs: Inputs) -> str | None:
         return None
     names = [_support_name(inputs.stats, int(inputs.kept[first[g]])) for g in top[: len(pairs)]]
     total = sizes.size * (sizes.size - 1) // 2
-    held = f"{len(pairs)} of {total:,} pairs of groups hold {share:.0%} of the pairs of contexts"
+    held = f"{len(pairs)} of {total:,} pairs of groups hold {rounded_percent(share)} of the pairs of contexts"
     return f"{held}; the next tokens of the largest groups are {'; '.join(names)}"
 
 

@@ -24,7 +24,7 @@ from tokengeom.comparison.target import AT_LOSS_ENTRIES
 from tokengeom.comparison.text_comparison import NUMBERS, ComparedText, TextComparison
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Int, blas_threads_for
+from tokengeom.core.numerics import Int, blas_threads_for, rounded_percent
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import check_seed, check_tolerance, make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
@@ -286,7 +286,9 @@ def _limitations(predictions: Sequence[Prediction], shared: Sequence[NextTokenSt
             if prediction.spread is not None and not prediction.spread.looks_unique:
                 about.append(f"{prediction.spread.sentence} Smaller movements have no meaning.")
         elif isinstance(prediction, ProxyPrediction) and prediction.captured < 0.999:
-            about.append(f"the proxy's leading directions hold {prediction.captured:.1%} of its squared norm.")
+            about.append(
+                f"the proxy's leading directions hold {rounded_percent(prediction.captured, 1)} of its squared norm."
+            )
         if proof > LARGEST_GAP:
             about.append(f"the prediction is proven only to a relative gap of {proof:.1e}.")
         sentences += [f"The {name} text: {sentence}" for sentence in about]

@@ -21,7 +21,7 @@ from tokengeom.comparison.similarity_numbers import MOST_ITEMS, Geometry, drawn_
 from tokengeom.comparison.target import AT_LOSS, FEWEST_GROUPS, LIMIT, PROXY, SIMULATED, TIED
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Float, Int, seen_tokens
+from tokengeom.core.numerics import Float, Int, rounded_percent, seen_tokens
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import check_seed, check_tolerance, option
 from tokengeom.models.language_model import AbstractLanguageModel
@@ -165,7 +165,7 @@ class Inputs:
         said = (
             f"Frequent contexts are the {k:,} with the most windows, at least {often[frequent].min():,} each. Rare "
             f"contexts are {k:,} of the other {rest.size:,}, drawn at random with a fixed seed: their mean number of "
-            f"windows is {often[rare].mean():.3g}, and {(often[rare] == 1).mean():.0%} of them have one."
+            f"windows is {often[rare].mean():.3g}, and {rounded_percent((often[rare] == 1).mean())} of them have one."
         )
         return dict(zip(BY_FREQUENCY, (np.sort(frequent), np.sort(rare)), strict=True)), [said]
 

@@ -400,8 +400,8 @@ def feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[str
         unique = f"{spread.sentence}{below}"
     share = prediction.solution_bounds.tight_share()
     sentences.append(
-        f"The certificate determines {share:.0%} of the margins of L_mm: they are equal in every optimal solution. "
-        f"{unique}"
+        f"The certificate determines {rounded_percent(share)} of the margins of L_mm: they are equal in every optimal "
+        f"solution. {unique}"
     )
     if proof.relative_gap > 1e-4:
         sentences.append(f"L_mm is proven only to a relative gap of {proof.relative_gap:.1e}.")

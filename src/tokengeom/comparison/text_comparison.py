@@ -20,6 +20,7 @@ from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.similarity_numbers import KINDS
 from tokengeom.comparison.target import MEANINGS
 from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
 from tokengeom.results.convert import Added, Digest, Number, Skipped, Vector, Within, from_plain
 
@@ -394,7 +395,7 @@ class TextComparison(AbstractJsonResult):
         return [
             ("shared tokens", f"{len(self.tokens.names):,}"),
             ("shared contexts", f"{len(self.contexts.names):,}"),
-            ("windows compared", f"{self.first.share:.0%} and {self.second.share:.0%}"),
+            ("windows compared", f"{rounded_percent(self.first.share)} and {rounded_percent(self.second.share)}"),
             ("context agreement", _of_whole_texts(self.agreements["context_agreement"])),
             ("token agreement", _of_whole_texts(self.agreements["token_agreement"])),
             ("prediction", self.prediction),

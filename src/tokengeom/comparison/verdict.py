@@ -274,11 +274,11 @@ def _not_judged(evidence: Evidence, items: str) -> str:
     if agreement.is_hardly_reproducible:
         return f"too little is reproducible (trainings agree {agreement.reproducible:.2f})"
     if is_too_wide(agreement):
-        return f"the interval of the explained share, {low:.0%} to {high:.0%}, is too wide"
+        return f"the interval of the explained share, {rounded_percent(low)} to {rounded_percent(high)}, is too wide"
     least, most = explained_bounds(agreement, evidence.together.get(items))
     return (
-        f"with one training the explained share is only known to be between {least:.0%} and {most:.0%}; further "
-        "trainings with other seeds would show it"
+        f"with one training the explained share is only known to be between {rounded_percent(least)} and "
+        f"{rounded_percent(most)}; further trainings with other seeds would show it"
     )
 
 
@@ -341,8 +341,8 @@ def _share(evidence: Evidence, items: str) -> str:
     together = evidence.together.get(items)
     counts = ""
     if together is not None and together.value > 0:
-        counts = f"; all explanations by counts together {max(together.value, 0.0) ** 2:.0%}"
-    share = f"{max(agreement.value, 0.0) ** 2:.0%}"
+        counts = f"; all explanations by counts together {rounded_percent(together.value**2)}"
+    share = rounded_percent(max(agreement.value, 0.0) ** 2)
     return f"{share} of the geometry of {items} in this training (agreement {agreement.value:.2f}{floor}{counts})"
 
 
@@ -379,7 +379,7 @@ def _counts_sentence(evidence: Evidence, items: str) -> str:
     best = max([own, *others], key=lambda row: row.agreement.fair)
 
     def share(row: RivalRow) -> str:
-        return f"{min(max(row.agreement.fair, 0.0) / together.value, 1.0) ** 2:.0%}"
+        return rounded_percent(min(max(row.agreement.fair, 0.0) / together.value, 1.0) ** 2)
 
     single = "" if best is own else f", and the best single explanation, {best.rival}, {share(best)}"
     return f"Of what counts explain of the {named}, all explanations together, the prediction has {share(own)}{single}."

@@ -31,7 +31,7 @@ from tokengeom.comparison.rivals import RivalSettings, rivals
 from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import seen_tokens
+from tokengeom.core.numerics import rounded_percent, seen_tokens
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import free_memory
 from tokengeom.core.settings import share, takes
@@ -314,7 +314,7 @@ def contexts_for_ties(
         features = ContextFeatures.of_contexts(kept.contexts, tying.ties).F
         if _fits(seen_tokens(kept.P).size, features, kept.m, device):
             break
-    share = "" if kept.coverage is None else f", which have {kept.coverage:.0%} of its windows"
+    share = "" if kept.coverage is None else f", which have {rounded_percent(kept.coverage)} of its windows"
     progress.say(f"With ties, {kept.m:,} of the {counted.m:,} contexts of the text are used{share}.")
     return kept
 

@@ -86,7 +86,8 @@ def explained_share(agreement: Agreement) -> str:
     if math.isfinite(agreement.reproducible):
         return agreement.explained_text() or DASH
     at_chance = agreement.has_floor and not agreement.above_floor
-    return f"at least {0.0 if at_chance else explained_bounds(agreement)[0]:.0%}"
+    # A bound from below is not rounded up.
+    return f"at least {0 if at_chance else math.floor(100 * explained_bounds(agreement)[0])}%"
 
 
 def maths(sentence: str) -> Markup:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tokengeom.core.errors import CorpusError
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.corpus.documents import (
     AUTO,
     KNOWN_MARKER,
@@ -241,25 +242,27 @@ def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
     if unspaced > 0.5:
         script = max(by_script, key=lambda name: by_script[name])
         return "character", (
-            f"Tokens are characters: {min(unspaced, 1.0):.0%} of the letters belong to a script without spaces between "
-            f"words (mostly {script})."
+            f"Tokens are characters: {rounded_percent(min(unspaced, 1.0))} of the letters belong to a script without "
+            f"spaces between words (mostly {script})."
         )
     if spaces < FEWEST_SPACES:
         return "character", (
-            f"Tokens are characters: only {spaces:.1%} of the text is white space, too little to separate words."
+            f"Tokens are characters: only {rounded_percent(spaces, 1)} of the text is white space, too little to "
+            "separate words."
         )
     visible = max(sum(count for character, count in seen.items() if not character.isspace()), 1)
     marks = sum(seen[character] for character in CODE_MARKS) / visible
     if marks > MOST_MARKS and indented > MOST_INDENTED * lines:
         return "code", (
-            f"Tokens are those of program code, in its own case, with line breaks and indentation: {marks:.0%} of the "
-            f"visible characters are brackets and the like, and {indented / lines:.0%} of the lines are indented."
+            "Tokens are those of program code, in its own case, with line breaks and indentation: "
+            f"{rounded_percent(marks)} of the visible characters are brackets and the like, and "
+            f"{rounded_percent(indented / lines)} of the lines are indented."
         )
     if why := _split_already(pieces):
         return "whitespace", f"Tokens are what stands between white space, in its own case: {why}."
     return "word", (
         "Tokens are lower-case words and punctuation marks, because white space or punctuation separates words "
-        f"({spaces:.0%} of the characters are white space)."
+        f"({rounded_percent(spaces)} of the characters are white space)."
     )
 
 

@@ -27,7 +27,7 @@ from scipy.sparse import csc_array
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, Matrix, SparseProduct, centre_columns
+from tokengeom.core.numerics import Float, Int, Matrix, SparseProduct, centre_columns, rounded_percent
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.columns import Computed, mapped
@@ -216,7 +216,7 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
 
     def summary(self) -> str:
         """What this is and how much of S~ it holds."""
-        share = "more than 99.9%" if 0.9995 <= self.captured < 1 else f"{self.captured:.1%}"
+        share = rounded_percent(self.captured, 1)
         return (
             f"Proxy geometry, not the certified L_mm: {self.singular_values.size} leading concepts of S~ "
             f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {share} of its squared norm."
@@ -237,7 +237,7 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
             ("contexts", f"{self.Vt.shape[1]}"),
             ("tokens", f"{self.U.shape[0]}"),
             ("components", f"{self.singular_values.size}"),
-            ("captured share", f"{self.captured:.1%}"),
+            ("captured share", rounded_percent(self.captured, 1)),
             ("leading singular values", ", ".join(f"{value:.4g}" for value in self.singular_values[:5])),
             ("certificate", "none: the proxy proves nothing about L_mm"),
         ]

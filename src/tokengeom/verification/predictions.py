@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.core.numerics import Float, dense, x_log_x
+from tokengeom.core.numerics import Float, dense, rounded_percent, x_log_x
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, WeightedDual
@@ -155,7 +155,7 @@ def check_at_loss(prediction: LossPrediction, nearby: NearbyResults) -> Checks:
     proven: Checks = {f"the norm is proven to be {WITHIN}": True}
     if gap > ACCEPTED:
         # Close to zero logits an exact solution can prove little about its norm; then nothing is compared with it.
-        proven = {f"the norm: it is proven only to be within {gap:.0%}, and is not compared with": None}
+        proven = {f"the norm: it is proven only to be within {rounded_percent(gap)}, and is not compared with": None}
     return {
         **_loss_checks(prediction, problem.loss_gap(prediction.L_merged), proof),
         **proven,

@@ -14,7 +14,7 @@ import numpy as np
 
 from tokengeom.comparison.verdict import AGREES, IN_PART
 from tokengeom.core.citation import cite
-from tokengeom.core.numerics import Bool, Int, seen_tokens
+from tokengeom.core.numerics import Bool, Float, Int, seen_tokens
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.figures.comparisons import checkpoints
 from tokengeom.page.formatting import DASH, count, fixed, number, percent, texts
@@ -54,10 +54,10 @@ def corpus(page: Page) -> Section:
         "warnings": warnings_about(stats),
         "other": other_sentence(stats),
         "sizes": _sizes(contents),
-        "contexts": [_context(contents, int(j)) for j in stats.most_frequent(CONTEXTS)],
+        "contexts": [_context(contents, int(j)) for j in np.argsort(-shares_in_text(stats), kind="stable")[:CONTEXTS]],
         "first": FIRST_CONTEXTS,
         "m": stats.m,
-        "share": "of these windows" if stats.has_counts else "weight",
+        "share": "of the text's windows" if stats.has_counts else "weight",
         "left_out": bool(stats.left_out.any()),
     }
     return Section("corpus", "The corpus in numbers", view)
@@ -97,13 +97,15 @@ def _rows(contents: ReportContents) -> list[tuple[str, str, str, str]]:
             (
                 "",
                 percent(stats.merged_share),
-                f"windows that end in {OTHER}",
+                f"of the windows kept end in {OTHER}",
                 "tokens outside the vocabulary, as one token",
             )
         )
     if stats.completeness is not None:
         missing = percent(stats.completeness.missing_share)
-        rows.append(("", missing, "further windows outside the supports", "estimated by Good-Turing"))
+        rows.append(
+            ("", missing, "further windows outside the supports", "of these contexts; estimated by Good-Turing")
+        )
     return [*rows, *_stability_rows(stats)]
 
 
@@ -132,6 +134,13 @@ def supports_with_other(stats: NextTokenStatistics) -> Bool:
     """Which distinct supports have the token for merged ones, which may be another token after each context."""
     S = stats.groups.S
     return np.zeros(S.shape[1], np.bool_) if stats.other is None else np.asarray(S[[stats.other]].toarray()[0] > 0)
+
+
+def shares_in_text(stats: NextTokenStatistics) -> Float:
+    """Share of the text's windows with each context, those that cuts left out included; without counts, its weight."""
+    if not stats.has_counts:
+        return stats.pi
+    return (stats.context_counts if stats.text_counts is None else stats.text_counts) / stats.text_windows
 
 
 def left_out_share(stats: NextTokenStatistics, contexts: Int) -> str:
@@ -181,7 +190,7 @@ def _sizes(contents: ReportContents) -> Picture:
     x = sizes.astype(np.float64)
     curves = [
         Curve("share of the contexts", x, contexts / stats.m),
-        Curve("share of the windows" if stats.has_counts else "share by weight", x, windows),
+        Curve("share of the windows kept" if stats.has_counts else "share by weight", x, windows),
     ]
     panel = LinePanel("Number of tokens that may follow a context", "tokens in the support", "share", curves)
     caption = (
@@ -197,7 +206,7 @@ def _context(contents: ReportContents, j: int) -> dict[str, Any]:
     size, left_out = int(stats.support_sizes[j]), float(stats.left_out[j])
     return {
         "text": stats.context_text(j),
-        "share": percent(float(stats.pi[j])),
+        "share": percent(float(shares_in_text(stats)[j])),
         "size": size,
         "next": [(token, percent(p * (1 - left_out))) for token, p in stats.next_tokens(j, NEXT)],
         "more": max(0, size - NEXT),

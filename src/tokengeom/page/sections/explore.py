@@ -23,6 +23,7 @@ from tokengeom.page.formatting import fixed
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.sections.corpus import shares_in_text
 from tokengeom.page.sections.explorer_numbers import (
     COSINE_STEP,
     NearestItems,
@@ -104,7 +105,7 @@ class Explorer:
         self.seen = seen_tokens(stats.P)
         share = np.asarray(stats.P @ stats.pi).ravel()
         frequent = self.seen[np.argsort(-share[self.seen], kind="stable")]
-        self.share_of_tokens = share
+        self.share_of_tokens = share * (stats.n / stats.text_windows if stats.has_counts else 1.0)
         self.chosen = {"tokens": frequent[:MOST_TOKENS], "contexts": stats.most_frequent(MOST_CONTEXTS)}
         self.sources = list(self._sources())
 
@@ -299,13 +300,13 @@ class Explorer:
         return {
             "names": [stats.context_text(int(j)) for j in chosen],
             "total": stats.m,
-            "share": pack(stats.pi[chosen], "float32"),
+            "share": pack(shares_in_text(stats)[chosen], "float32"),
             "supports": pack(stats.support_sizes[chosen], "uint32"),
             "group": pack(np.where(full, -1, stats.groups.label[chosen]), "int32"),
         }
 
     def _follows(self) -> dict[str, Any]:
-        """The shown tokens that follow each shown context, by falling share."""
+        """The shown tokens that follow each shown context, by falling share of its windows in the text."""
         stats, columns = self.stats, self.chosen["contexts"]
         place = np.full(stats.V, -1, dtype=np.int64)
         place[self.chosen["tokens"]] = np.arange(self.chosen["tokens"].size)
@@ -319,7 +320,7 @@ class Explorer:
         return {
             "starts": pack(starts, "uint32"),
             "tokens": pack(token[kept], "uint16"),
-            "shares": pack(P.data[kept], "uint16", SHARE_STEP),
+            "shares": pack((P.data * (1 - stats.left_out[columns][column]))[kept], "uint16", SHARE_STEP),
             "counts": None if counts is None else pack(np.minimum(counts, 2**32 - 1), "uint32"),
         }
 

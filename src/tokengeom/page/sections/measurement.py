@@ -23,7 +23,7 @@ from tokengeom.page.formatting import DASH, count, explained_share, fixed, liste
 from tokengeom.page.formatting import name as shown_name
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
-from tokengeom.page.sections.corpus import left_out_share, supports_with_other
+from tokengeom.page.sections.corpus import left_out_share, shares_in_text, supports_with_other
 from tokengeom.page.sections.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture
 from tokengeom.page.sections.fit_checks import collapsing_groups, is_finite
 from tokengeom.statistics.next_token import OTHER
@@ -376,7 +376,7 @@ def _group(contents: ReportContents, g: int, measured: Mapping[str, GroupCosines
     tokens = support_tokens(contents, g)
     return {
         "size": int(members.size),
-        "share": percent(float(stats.pi[members].sum())),
+        "share": percent(float(shares_in_text(stats)[members].sum())),
         "contexts": [stats.context_text(int(j)) for j in frequent[:SHOWN_CONTEXTS]],
         "more_contexts": max(0, int(members.size) - SHOWN_CONTEXTS),
         "tokens": tokens[:SHOWN_TOKENS],

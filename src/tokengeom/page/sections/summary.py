@@ -92,14 +92,14 @@ def _markup(stats: NextTokenStatistics) -> list[str]:
     most = listed(map(quoted, named))
     if PLACEHOLDER.fullmatch(named[0]):
         return [
-            f"{percent(share)} of the windows have a token that stands for rare words or belongs to markup (most often "
-            f"{most}): much of this page is about these tokens. {quoted(named[0])} may be another word each time, so "
-            "that what is said of it is true of no single word."
+            f"{percent(share)} of the windows kept have a token that stands for rare words or belongs to markup (most "
+            f"often {most}): much of this page is about these tokens. {quoted(named[0])} may be another word each "
+            "time, so that what is said of it is true of no single word."
         ]
     parts = " or, where it was split into parts, count with --tokenizer whitespace" if tokenizer.kind == "word" else ""
     return [
-        f"{percent(share)} of the windows have a token that usually belongs to markup (most often {most}): much of "
-        f"this page is about markup. To see the language alone, remove it from the text{parts}."
+        f"{percent(share)} of the windows kept have a token that usually belongs to markup (most often {most}): much "
+        f"of this page is about markup. To see the language alone, remove it from the text{parts}."
     ]
 
 

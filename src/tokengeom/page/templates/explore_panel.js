@@ -84,7 +84,7 @@ const explorePanel = (() => {
         share = data.share(kind, item);
       const rows = [
         [
-          raw.counted ? "share of the windows" : "share of the weight",
+          raw.counted ? "share of the text's windows" : "share of the weight",
           `${percent(share)} (rank ${whole(rank)} of ${whole(data.count(kind))})`,
         ],
       ];
@@ -125,7 +125,7 @@ const explorePanel = (() => {
       const withCounts = raw.follows.counts !== null;
       const heads = [
         [SINGULAR[other]],
-        [kind === "tokens" ? "share there" : "share", true, "share of the windows of the context"],
+        [kind === "tokens" ? "share there" : "share", true, "share of all windows of the context in the text"],
         ...(withCounts ? [["windows", true]] : []),
       ];
       const rows = all
@@ -237,7 +237,7 @@ const explorePanel = (() => {
     function rarity(kind, item) {
       const before = data.shareRanks(kind)[item] / data.count(kind);
       if (before < RARE || data.count(kind) < 4) return null;
-      const share = `${percent(data.share(kind, item))} of the ${raw.counted ? "windows" : "weight"}`;
+      const share = `${percent(data.share(kind, item))} of the ${raw.counted ? "text's windows" : "weight"}`;
       return `It is rare: ${share}, and ${percent(before)} of the ${kind} are more frequent.`;
     }
 
