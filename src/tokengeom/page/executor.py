@@ -16,7 +16,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, SEEDS
+from tokengeom.comparison.explanations.tied import MOST_WORK
+from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, RATES, SEEDS
 from tokengeom.comparison.similarity_numbers import MOST_ITEMS
 from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import InputError, ProblemError
@@ -24,6 +25,7 @@ from tokengeom.core.numerics import blas_threads_for, seen_tokens
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.resources import LONG, Estimate
 from tokengeom.corpus.files import exists
+from tokengeom.models.factored import FACTORED
 from tokengeom.page import unseen
 from tokengeom.page.cache import ResultsFolder, code_hash
 from tokengeom.page.compare_models import LIMIT_TOLERANCE, count_for_model, supports_for_model, wants_proxy
@@ -36,6 +38,8 @@ from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import estimate_prediction
 from tokengeom.theory.solving_time import measure_speed
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.simulate import estimate_simulation
 
 STATISTICS = "statistics"
 """Name of the stage after which durations can be measured."""
@@ -46,12 +50,15 @@ PATH_SOLVES = 4
 """Time of the path in predictions at a loss: its points start from each other."""
 SOME_GAP, GAP_OF_READ = 1e-3, 0.3
 """Loss gaps for which predictions at a loss are estimated, for a training and for a model that is read."""
+REHEARSAL = 0.7
+"""Seconds of training per model that the estimate is made from."""
 PASSES, PASSES_PER_PERMUTATION, PASSES_OF_RIVALS = 8_000, 40, 20_000
 """Passes over the cosines of tokens and of contexts per run: of a comparison, and of the rivals."""
 READ_SHARE, FEWEST_READ = 20, 8
 """One of so many contexts, and at least so many, are read to estimate how long it takes to read them all."""
-PROXY_SECONDS = 10.0
-"""Expected duration of a proxy, which is not measured."""
+PROXY_SECONDS, CUT_SECONDS, PAGE_SECONDS = 10.0, 0.5, 6.0
+"""Expected durations of what is not measured: a proxy, cutting counted pairs, and writing the page."""
+PAGE = "Writing the page"
 R = TypeVar("R", bound=AbstractResult)
 
 
@@ -70,7 +77,8 @@ class Stage:
     ``settings``            Everything else that decides the result, as plain data.
     ``has_own_bars``        Whether ``make`` opens its own progress bars.
     ``measure``             Measures time and memory for statistics, and gives None where nothing will be made; stages
-                            that share it are measured once. Without it, a stage takes its expected duration.
+                            that share it are measured once. Every stage after the statistics has it.
+    ``counts``              How often the text is counted again for it, in units of the time of the statistics.
     """
 
     name: str
@@ -83,6 +91,7 @@ class Stage:
     settings: Callable[[Executor], Mapping[str, Any]] = lambda executor: {}
     has_own_bars: bool = False
     measure: Callable[[NextTokenStatistics], Estimate | None] | None = None
+    counts: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +115,7 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Expected duration."""
-        return sum(stage.seconds for stage in self.stages)
+        return sum(stage.seconds for stage in self.stages) + PAGE_SECONDS
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -201,12 +210,12 @@ class Executor:
             with suppress(InputError, ProblemError):
                 # Trainings begin and are dropped, for which packages are loaded and code is compiled.
                 with self.progress.shown.stage(MEASURING, None):
-                    expected = estimate_stages(left, self.statistics)
+                    expected = estimate_stages(left, self.statistics, self.folder.stages[STATISTICS]["seconds"])
                 expected.announce(self.progress.shown)
 
 
-def estimate_stages(stages: Sequence[Stage], stats: NextTokenStatistics) -> Estimate:
-    """The sum over stages: predictions and trainings are measured, the others have their expected duration."""
+def estimate_stages(stages: Sequence[Stage], stats: NextTokenStatistics, counting: float) -> Estimate:
+    """The sum over stages after the statistics and the page, where these took ``counting`` seconds to count."""
 
     @cache
     def measured(measure: Callable[[NextTokenStatistics], Estimate | None]) -> Estimate | None:
@@ -214,11 +223,11 @@ def estimate_stages(stages: Sequence[Stage], stats: NextTokenStatistics) -> Esti
 
     parts = list[Estimate]()
     for stage in stages:
-        usual = Estimate(stage.title, stage.seconds, stage.seconds)
-        expected = usual if stage.measure is None else measured(stage.measure)
+        assert stage.measure is not None, f"stage {stage.name} comes after the statistics"
+        expected, again = measured(stage.measure), stage.counts * counting
         if expected is not None:
-            parts.append(Estimate(stage.title, expected.shortest, expected.longest, expected.bytes))
-    return Estimate.total("The report", parts)
+            parts.append(Estimate(stage.title, expected.shortest + again, expected.longest + again, expected.bytes))
+    return Estimate.total("The report", [*parts, Estimate(PAGE, PAGE_SECONDS, PAGE_SECONDS)])
 
 
 def measure_limit(proxy: bool | None, stats: NextTokenStatistics) -> Estimate:
@@ -232,8 +241,11 @@ def measure_at_loss(norm: str, is_read: bool, stats: NextTokenStatistics) -> Est
     """Time and memory of a prediction at a loss; None where none is made."""
     if norm not in norms_at_loss(stats.P, None):
         return None
-    gap = max(SOME_GAP, min(GAP_OF_READ, 0.5 * (math.log(stats.V) - stats.entropy))) if is_read else SOME_GAP
-    return estimate_prediction(stats, loss_gap=gap, norm=norm, tolerance=AT_LOSS_TOLERANCE)
+    return estimate_prediction(stats, loss_gap=_typical_gap(is_read, stats), norm=norm, tolerance=AT_LOSS_TOLERANCE)
+
+
+def _typical_gap(is_read: bool, stats: NextTokenStatistics) -> float:
+    return max(SOME_GAP, min(GAP_OF_READ, 0.5 * (math.log(stats.V) - stats.entropy))) if is_read else SOME_GAP
 
 
 def measure_path(stats: NextTokenStatistics) -> Estimate | None:
@@ -259,12 +271,39 @@ def measure_comparison(passes: float, stats: NextTokenStatistics) -> Estimate:
     return Estimate("", seconds, seconds)
 
 
-def measure_rivals(passes: float, stats: NextTokenStatistics) -> Estimate:
-    """Time of rival explanations: the trainings of unconstrained features among them may reach the loss early."""
-    compared, steps = measure_comparison(passes, stats).seconds, SEEDS * MOST_STEPS
+def measure_rivals(
+    passes: float, like: TrainingSettings | None, proxy: bool | None, stats: NextTokenStatistics
+) -> Estimate:
+    """Time of rival explanations: the trainings among them may reach the loss early.
+
+    ``like``  The training that is explained; None where the model is read.
+    """
+    compared, steps = measure_comparison(passes, stats), SEEDS * MOST_STEPS
+    if like is None and wants_proxy(stats, proxy):
+        return compared
     per_product = measure_speed(Backend.on(), stats.V, stats.m).product
     trained = 3.0 * seen_tokens(stats.P).size * stats.m * LARGEST_DIM * steps * per_product
-    return Estimate("", compared + trained / 4, compared + trained)
+    parts = [compared, Estimate("", trained / 4, trained)]
+    if stats.contexts is not None and (like is None or like.model not in FACTORED):
+        with suppress(ProblemError):
+            parts.append(measure_tied_rival(like, stats))
+    return Estimate.total("", parts)
+
+
+def measure_tied_rival(like: TrainingSettings | None, stats: NextTokenStatistics) -> Estimate:
+    """Time of the rival with tied features, which is trained as the model was where that is quick."""
+    how: dict[str, Any] = {"optimizer": "adamw", "learning_rate": RATES["adamw"], "dim": LARGEST_DIM}
+    gap, steps = _typical_gap(like is None, stats), MOST_STEPS
+    if like is not None and like.steps * stats.V * stats.m * (like.dim or LARGEST_DIM) <= MOST_WORK:
+        how = {name: getattr(like, name) for name in how}
+        steps = 2 * like.steps
+    how |= {"last_norm": True, "steps": steps, "replicates": SEEDS, "loss_gap": gap}
+    return estimate_simulation(stats, rehearsal=REHEARSAL, **how)
+
+
+def measure_counting(is_made: Callable[[NextTokenStatistics], bool], stats: NextTokenStatistics) -> Estimate | None:
+    """Time of cutting pairs that are counted again (``Stage.counts``); None where it is not done."""
+    return Estimate("", CUT_SECONDS, CUT_SECONDS) if is_made(stats) else None
 
 
 def measure_unseen(given: NextTokenStatistics | None, device: str, stats: NextTokenStatistics) -> Estimate | None:

@@ -33,7 +33,7 @@ from tokengeom.page.cache import (
     results_folder,
 )
 from tokengeom.page.chosen_settings import choose
-from tokengeom.page.executor import Executor, Plan, estimate_stages, overall_progress
+from tokengeom.page.executor import PAGE, PAGE_SECONDS, Executor, Plan, estimate_stages, overall_progress
 from tokengeom.page.formatting import listed
 from tokengeom.page.read_model import find_models
 from tokengeom.page.report_contents import ReportContents, missing_sentences, title_of
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 PAGE_PACKAGES = ("jinja2", "plotly")
 LEAST_BYTES = 320 << 20
 """Address space that a report takes beyond what is imported when it begins."""
-PAGE_SECONDS = 6.0
-"""Expected duration of writing the page, for the estimate of the time left."""
 HEADLINE = (
     "verdict", "reasons", "efficiency", "support_agreement", "context_agreement", "token_agreement", "in_limit",
     "context_similarity", "token_similarity",
@@ -234,7 +232,7 @@ def report(
         )
     with (
         only_writer(results_folder(page)),
-        overall_progress(progress or SilentProgress(), "Report", plan.seconds + PAGE_SECONDS) as shown,
+        overall_progress(progress or SilentProgress(), "Report", plan.seconds) as shown,
     ):
         folder = ResultsFolder(results_folder(page), package_version("tokengeom"))
         executor = Executor(plan, folder, shown)
@@ -247,7 +245,7 @@ def report(
             "code": code_hash(),
             "packages": {name: package_version(name) for name in PAGE_PACKAGES},
         }
-        with shown.part(PAGE_SECONDS, "Writing the page"):
+        with shown.part(PAGE_SECONDS, PAGE):
             folder.keep_page(page, inputs, lambda: render_page(contents, shown), contents.provenance)
     return Report(page, folder.folder, contents, tuple(folder.made), time.monotonic() - began)
 
@@ -339,7 +337,9 @@ def estimate_report(
     shown, text = progress or SilentProgress(), given_statistics(source) or find_text(source, reading)
     plan = plan_report(text, asked)
     chosen = choose(text, asked, shown).settings if isinstance(text, SourceText) and plan.models is None else {}
-    return estimate_stages(plan.after_counting, plan.count(chosen, shown))
+    began = time.monotonic()
+    stats = plan.count(chosen, shown)
+    return estimate_stages(plan.after_counting, stats, time.monotonic() - began)
 
 
 def given_statistics(source: object) -> NextTokenStatistics | None:
@@ -415,7 +415,7 @@ def render_page(contents: ReportContents, progress: AbstractProgress) -> str:
     """The page as html."""
     from tokengeom.page.render import render
 
-    with progress.stage("Writing the page", None):
+    with progress.stage(PAGE, None):
         return render(contents)
 
 

@@ -40,11 +40,13 @@ from tokengeom.page.executor import (
     PASSES,
     PASSES_OF_RIVALS,
     PASSES_PER_PERMUTATION,
+    REHEARSAL,
     STATISTICS,
     Executor,
     Stage,
     measure_at_loss,
     measure_comparison,
+    measure_counting,
     measure_limit,
     measure_path,
     measure_reading,
@@ -95,8 +97,10 @@ READING_SECONDS, UNSEEN_SECONDS = 5.0, 25.0
 PATH_SECONDS, AT_LOSS_SECONDS, COMPARING_SECONDS, RIVALS_SECONDS = 4.0, {"nuclear": 1.0, "gamma2": 4.0}, 3.0, 7.0
 """Expected durations, until they are measured: reading a model, the training with ties, the path, predictions
 at a loss, a comparison, rival explanations."""
-REHEARSAL, SNAPSHOT_SECONDS = 0.7, 10.0
-"""Seconds of training per model that the estimate is made from, and time between two snapshots of a training."""
+SNAPSHOT_SECONDS = 10.0
+"""Time between two snapshots of a training."""
+CUT_COUNTS, HELD_COUNTS = 1.6, 0.9
+"""Time of counting the larger cut, and of counting what is held out, in units of that of the statistics."""
 PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
 """Loss gaps of the path, as shares of the gap of a uniform guess, in the order in which they are solved."""
 
@@ -205,6 +209,7 @@ def _comparing_stages(
     ``others``  Stages of the other runs of the same training.
     """
     run, norms = run_stage(model), {norm: f"at-loss-{model}-{norm}" for norm in AT_LOSS}
+    like = None if model.startswith(READ) else settings.training(model)
     at_loss = [
         Stage(
             stage,
@@ -238,7 +243,7 @@ def _comparing_stages(
         f"Rival explanations: {name}",
         RIVALS_SECONDS,
         partial(_rivals, model),
-        measure=partial(measure_rivals, (1 + len(others)) * PASSES_OF_RIVALS),
+        measure=partial(measure_rivals, (1 + len(others)) * PASSES_OF_RIVALS, like, settings.proxy),
     )
     return [*at_loss, comparison, *([table] if with_rivals else [])]
 
@@ -270,11 +275,13 @@ def _unseen_stages(source: Source, settings: ReportSettings) -> list[Stage]:
             return None
 
     measure = partial(measure_unseen, given, settings.device)
+    counting = partial(measure_counting, lambda stats: sizes(stats, given) is not None)
     tied = partial(Stage, code=TYING, has_own_bars=True)
-    title = "Training to place contexts that the text does not have"
+    title, more = "Training to place contexts that the text does not have", "Counting more contexts"
+    held = partial(tied, measure=counting, counts=HELD_COUNTS)
     return [
-        tied(CUT, "Counting more contexts", 2.0, cut, needs=(STATISTICS,), settings=cut_settings),
-        tied(COUNTED, "Holding documents out", 1.0, _unseen_counted, needs=(CUT,)),
+        tied(CUT, more, 2.0, cut, needs=(STATISTICS,), settings=cut_settings, measure=counting, counts=CUT_COUNTS),
+        held(COUNTED, "Holding documents out", 1.0, _unseen_counted, needs=(CUT,)),
         tied(UNSEEN, title, UNSEEN_SECONDS, trained, needs=(COUNTED,), settings=how, measure=measure),
     ]
 

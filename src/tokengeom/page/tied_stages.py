@@ -36,6 +36,7 @@ from tokengeom.page.executor import (
     Executor,
     Stage,
     measure_comparison,
+    measure_counting,
     measure_reading,
 )
 from tokengeom.page.read_model import Models, ReadModel
@@ -49,6 +50,8 @@ from tokengeom.theory.tied import TiedPrediction
 COUNTED, MODEL, TIED, UNTIED, COMPARISON = "ties-counted", "ties-model", "ties", "ties-untied", "ties-comparison"
 SECONDS = {COUNTED: 8.0, MODEL: 10.0, TIED: 120.0, UNTIED: 60.0, COMPARISON: 20.0}
 """Expected durations, until they are measured on the few contexts of the other stages."""
+COUNTS = 1.5
+"""Time of counting all contexts of the text, in units of that of counting few."""
 FEWER, MORE = 0.5, 2.0
 """Solving times are scaled from a few contexts to many, and may be wrong by these factors."""
 
@@ -94,6 +97,8 @@ def tied_stages(
             SECONDS[COUNTED],
             _counted,
             settings=lambda executor: {**given(executor), **ties, "device": settings.device},
+            measure=partial(measure_counting, lambda stats: True),
+            counts=COUNTS,
         ),
         stage(
             MODEL,
