@@ -126,12 +126,12 @@ def test_an_unknown_context_is_told_what_was_cut_away_and_what_places_contexts()
         find_item(stats.limited(top_contexts=2), "zebra")
     with pytest.raises(InputError, match=r"There are 4 tokens, such as [^.]*\.$"):
         find_item(stats.limited(top_contexts=2), "zebra", "tokens")
-    with pytest.raises(InputError, match=f"Did you mean .* It is not in the text, or was cut away: {kept}.$"):
+    with pytest.raises(InputError, match=f"Did you mean .* It is not in the text, or was cut away: {kept}. A pred"):
         find_item(stats.limited(top_contexts=2), "a b x")
     merged = stats.limited(vocabulary=2, rest="merge")
     with pytest.raises(InputError, match=r"was cut away: the cuts kept 2 of its 4 tokens\.$"):
         find_item(merged, "zebra", "tokens")
-    with pytest.raises(InputError, match=r"Did you mean one of these\? [^.]*\.$"):
+    with pytest.raises(InputError, match=r"Did you mean one of these\? [^.]*\. A pred.* any text: tokengeom place\.$"):
         find_item(stats, "a b x")
 
 

@@ -86,7 +86,7 @@ def test_a_simulation_has_the_kernel_of_the_mlp_that_it_is_like(stats: tg.NextTo
     assert simulated.ties == "kernel:1"
     assert simulated.shortfall == ""
     assert stats.contexts is not None
-    assert simulated.vectors_of(stats.contexts[:4]) == pytest.approx(simulated.context_vectors[:, :4])
+    np.testing.assert_allclose(simulated.place(stats.contexts[:4]).H, simulated.H[:, :4])
 
 
 def test_what_has_no_kernel_is_refused(stats: tg.NextTokenStatistics, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,10 +159,10 @@ def test_a_changed_simulation_is_found(tmp_path: Path) -> None:
 def test_contexts_of_the_statistics_are_placed_where_they_are_and_others_by_what_they_share() -> None:
     simulation, stats = simulated(), small_stories()
     assert stats.contexts is not None
-    np.testing.assert_allclose(simulation.vectors_of(stats.contexts), simulation.context_vectors, atol=1e-12)
+    np.testing.assert_allclose(simulation.place(stats.contexts).H, simulation.H, atol=1e-12)
     last = stats.contexts[0].copy()
     last[0] = 10**6
-    placed = simulation.vectors_of(last[None, :])[:, 0]
+    placed = simulation.parts_of(simulation.features.of(last[None, :])).sum(axis=1)
     assert np.linalg.norm(placed) == pytest.approx(1.0)
     same_end = np.all(stats.contexts[:, 1:] == last[1:], axis=1)
     similar = placed @ simulation.context_vectors
@@ -174,7 +174,7 @@ def test_texts_are_placed_with_the_mean_of_the_replicates_probabilities(tmp_path
     names = [stats.context_text(j) for j in range(stats.m)]
     placed = simulation.place(names)
     assert set(placed.seen) == {"counted"}
-    np.testing.assert_allclose(placed.H, simulation.context_vectors, atol=1e-12)
+    np.testing.assert_allclose(placed.H, simulation.H, atol=1e-12)
     each = [np.exp(one.logits) / np.exp(one.logits).sum(axis=0) for one in simulation.trainings()]
     np.testing.assert_allclose(placed.probabilities, np.mean(each, axis=0), atol=1e-12)
     assert sum(share for _, share in placed.shared_features(0)) == pytest.approx(1.0)
@@ -192,6 +192,31 @@ def test_texts_are_placed_with_the_mean_of_the_replicates_probabilities(tmp_path
     np.testing.assert_allclose(tg.place(tmp_path / "simulation", names[:2]).H, placed.H[:, :2], atol=1e-6)
     nothing = simulation.place("zebra zebra zebra zebra")
     np.testing.assert_allclose(nothing.probabilities, 1 / stats.V)
+    assert nothing.next_tokens() == nothing.neighbours() == []
+
+
+@pytest.mark.parametrize("last_norm", [False, True])
+def test_questions_are_answered_with_the_mean_cosines(last_norm: bool) -> None:
+    stats = small_stories()
+    simulation = simulate(stats, loss_gap=1.5, dim=8, replicates=3, last_norm=last_norm, learning_rate=1e-2)
+    names, cosine = [stats.context_text(j) for j in range(stats.m)], simulation.context_cosines
+    found = simulation.neighbours(names[0], k=5, items="contexts")
+    assert [row.cosine for row in found.rows] == pytest.approx([cosine[0, row.index] for row in found.rows])
+    seen = np.unique(stats.P.indices)
+    W = [each.W - each.W[seen].mean(axis=0) for each in simulation.trainings()]
+    tokens = np.mean([cosines(each.T) for each in W], axis=0)
+    token = int(seen[0])
+    near = simulation.neighbours(stats.vocabulary[token], k=5, items="tokens")
+    assert [row.cosine for row in near.rows] == pytest.approx([tokens[token, row.index] for row in near.rows])
+    report = simulation.explain(names[0], k=3, items="contexts")
+    assert [shared.cosine for shared in report.features] == pytest.approx(
+        [1.0, *(row.cosine for row in report.neighbours.rows)]
+    )
+    placed = simulation.place(names[0])
+    known = dict(placed.next_tokens(k=stats.V))
+    assert {row.token: row.values["probability"] for row in report.logits} == pytest.approx(
+        {row.token: known[row.token] for row in report.logits}
+    )
 
 
 def test_gradient_flow_is_one_replicate_that_is_not_random(tmp_path: Path) -> None:

@@ -204,13 +204,13 @@ def _completed(stats: NextTokenStatistics, text: str, kinds: Sequence[Items]) ->
             f"{_listed(stats, beginning)}.{cut_away}"
         )
     inside = {kind: _matching(stats, kind, lambda name: wanted in name) for kind in kinds if wanted}
+    placed = " A prediction with ties places contexts of any text: tokengeom place."
+    elsewhere = placed if "contexts" in kinds and stats.contexts is not None else ""
     if near := _listed(stats, inside, [*_endings(stats, wanted, kinds), *_close(stats, wanted, kinds)]):
-        raise InputError(f"No {what} is called {said}. Did you mean one of these? {near}.{cut_away}")
+        raise InputError(f"No {what} is called {said}. Did you mean one of these? {near}.{cut_away}{elsewhere}")
     counted = " and ".join(f"{len(names_of(stats, kind)):,} {kind}" for kind in kinds)
     some = _listed(stats, {kind: range(len(names_of(stats, kind))) for kind in kinds}, most=4)
     nothing = f"No {what} is called {said}, nor anything like it. There are {counted}, such as {some}."
-    placed = " A prediction with ties places contexts of any text: tokengeom place."
-    elsewhere = placed if "contexts" in kinds and stats.contexts is not None else ""
     raise InputError(f"{nothing}{cut_away}{elsewhere}")
 
 

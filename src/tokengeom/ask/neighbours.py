@@ -225,6 +225,7 @@ class EmbeddedItems:
 
     def __init__(self, given: HasFactors | tuple[object, object], stats: NextTokenStatistics) -> None:
         self.factors, self.stats = Factors.of(given), stats
+        self._directions = getattr(given, "directions", None)
         require_same_items(given, self.factors, stats)
         self._vectors: dict[Items, tuple[Float, Float]] = {}
 
@@ -238,7 +239,10 @@ class EmbeddedItems:
 
     def _with_norms(self, items: Items) -> tuple[Float, Float]:
         if items not in self._vectors:
-            rows = self.factors.H.T if items == "contexts" else self.factors.W - self.mean
+            if self._directions is not None:
+                rows = self._directions(items, seen_tokens(self.stats.P))
+            else:
+                rows = self.factors.H.T if items == "contexts" else self.factors.W - self.mean
             norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
             floor = NO_DIRECTION * float(norms.max(initial=0.0))
             self._vectors[items] = np.asarray(rows), np.where(norms > floor, norms, 0.0)

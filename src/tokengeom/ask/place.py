@@ -9,7 +9,7 @@ nothing, and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +21,21 @@ from tokengeom.ask.item_report import SharedFeatures
 from tokengeom.ask.item_search import names_of, quoted
 from tokengeom.core.errors import InputError, TokenizerError
 from tokengeom.core.numerics import Float, Int, log_sum_exp
+from tokengeom.core.settings import whole_number
 from tokengeom.results.contract import data_frame
-from tokengeom.statistics.windows import ABSENT
+from tokengeom.statistics.windows import ABSENT, START
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from scipy.sparse import csc_array
 
+    from tokengeom.ask.item_search import Item
     from tokengeom.statistics.context_features import ContextFeatures
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 COUNTED, NEVER, CUT = "counted", "never", "cut or never"
 """Whether a context is among the statistics; whether it is not in the text, or may have been cut away."""
+Contexts = str | Sequence[str] | Sequence[Sequence[int]] | NDArray[Any]
 UNKNOWN = -3
 """Stands for a token that the text does not have."""
 
@@ -41,18 +44,24 @@ UNKNOWN = -3
 class Placed:
     """Contexts and their places.
 
-    ``names``, ``seen``
-        Text of each context, and whether it was counted, is not in the text (never), or may have been cut away.
+    ``texts``, ``names``
+        What was given, and the text of each context: the end of a text that has more tokens than a context.
+    ``seen``, ``index``
+        Whether each was counted, is not in the text (never), or may have been cut away; and its number among the
+        counted contexts, or -1.
     ``H``, ``logits``
-        Embeddings, d x k, and logits of all tokens, V x k.
+        Embeddings, d x k, and logits of all tokens, V x k. Where none of a context's features is known H is 0, and
+        logits are equal, which predicts nothing.
     ``phi``
         Features that the contexts share with those of the text, F x k.
     ``of``, ``stats``
         The geometry, and the statistics that name its tokens and contexts.
     """
 
+    texts: tuple[str, ...]
     names: tuple[str, ...]
     seen: tuple[str, ...]
+    index: tuple[int, ...]
     H: Float
     logits: Float
     phi: csc_array
@@ -67,48 +76,59 @@ class Placed:
 
     @property
     def probabilities(self) -> Float:
-        """Predicted probabilities of the next token, V x k."""
+        """Predicted probabilities of the next token, V x k; all equal where nothing is predicted."""
         return np.asarray(np.exp(self.logits - log_sum_exp(self.logits)[None, :]))
 
+    def is_predicted(self, i: int = 0) -> bool:
+        """Whether anything is predicted for context i: one of its features is known."""
+        return bool(self._features_of(i).nnz)
+
     def next_tokens(self, i: int = 0, k: int = 10) -> list[tuple[str, float]]:
-        """The ``k`` most probable next tokens of context i, with their probabilities."""
+        """The ``k`` most probable next tokens of context i, with their probabilities; none without a known feature."""
+        if not self.is_predicted(i):
+            return []
         p = self.probabilities[:, i]
         return [(self.stats.vocabulary[z], float(p[z])) for z in np.argsort(-p, kind="stable")[:k]]
 
     def neighbours(self, i: int = 0, k: int = 10) -> list[tuple[str, float]]:
         """The ``k`` counted contexts nearest to context i, with their cosines."""
-        known, here = self.of.context_vectors, self.H[:, i]
+        known, here = self.of.context_vectors, self.of.parts_of(self._features_of(i)).sum(axis=1)
         lengths = np.linalg.norm(known, axis=0) * np.linalg.norm(here)
         cosine = np.where(lengths > 0, (here @ known) / np.where(lengths > 0, lengths, 1.0), -np.inf)
         order = [j for j in np.argsort(-cosine, kind="stable")[: k + 1] if np.isfinite(cosine[j])]
         names = names_of(self.stats, "contexts")
-        return [(names[j], float(cosine[j])) for j in order if names[j] != self.names[i]][:k]
+        return [(names[j], float(cosine[j])) for j in order if j != self.index[i]][:k]
 
     def shared_features(self, i: int = 0) -> list[tuple[str, float]]:
         """Features of context i that the text has, and what each gives of its squared length; they sum to 1."""
-        part = slice(self.phi.indptr[i], self.phi.indptr[i + 1])
-        rows = self.phi.indices[part]
-        size = max(float(self.H[:, i] @ self.H[:, i]), 1e-300)
-        shares = self.of.parts_of(self.phi[:, [i]]).T @ self.H[:, i] / size
-        text = text_of(self.stats)
+        phi = self._features_of(i)
+        parts = self.of.parts_of(phi)
+        here = parts.sum(axis=1)
+        shares = parts.T @ here / max(float(here @ here), 1e-300)
         order = np.argsort(-np.abs(shares), kind="stable")
-        return [(self.of.features.name(int(rows[n]), text), float(shares[n])) for n in order]
+        return [(self.of.features.name(int(phi.indices[n]), self.stats.text), float(shares[n])) for n in order]
 
     def why(self, j: int, i: int = 0) -> SharedFeatures:
         """The cosine of context i with context j of the statistics, by the features that they share."""
-        other = self.of.features.matrix[:, [j]]
+        j = _number("j", j, self.stats.m, "a context of the statistics, in their order")
         name = names_of(self.stats, "contexts")[j]
-        return shared_features(self.of, self.phi[:, [i]], other, name, text_of(self.stats))
+        return shared_features(self.of, self._features_of(i), self.of.features.matrix[:, [j]], name, self.stats.text)
+
+    def _features_of(self, i: int) -> csc_array:
+        return self.phi[:, [_number("i", i, len(self), "one of these contexts, in the order in which they were given")]]
 
     def sentence(self, i: int = 0) -> str:
-        """Whether context i was counted, in words."""
+        """Whether context i was counted and whether anything is predicted for it, in words."""
+        nothing = "" if self.is_predicted(i) else " None of its features is in the text: nothing is predicted for it."
         name = quoted(self.names[i])
+        longer = "" if self.names[i] == self.texts[i] else f"The last tokens of {quoted(self.texts[i])} count: "
         if self.seen[i] == COUNTED:
-            return f"{name} is a context of these statistics."
+            return f"{longer}{name} is a context of these statistics."
         if self.seen[i] == NEVER:
-            return f"{name} is not in the text."
+            return f"{longer}{name} is not in the text.{nothing}"
         kept, all_of = self.stats.m, self.stats.effects[0].before.m
-        return f"{name} is not in the text, or was cut away: the cuts kept {kept:,} of its {all_of:,} contexts."
+        cut = f"or was cut away: the cuts kept {kept:,} of its {all_of:,} contexts."
+        return f"{longer}{name} is not in the text, {cut}{nothing}"
 
     def to_dict(self, k: int = 10) -> list[dict[str, Any]]:
         """For each context: whether it was counted, its features, neighbours and next tokens."""
@@ -116,6 +136,8 @@ class Placed:
             {
                 "context": name,
                 "seen": self.seen[i],
+                "sentence": self.sentence(i),
+                "predicted": self.is_predicted(i),
                 "features": [{"name": feature, "share": share} for feature, share in self.shared_features(i)],
                 "neighbours": [{"name": other, "cosine": cosine} for other, cosine in self.neighbours(i, k)],
                 "next_tokens": [{"token": token, "probability": p} for token, p in self.next_tokens(i, k)],
@@ -136,11 +158,14 @@ class PlacesContexts(AnswersQuestions):
 
         @property
         def context_vectors(self) -> Float:
-            """Vectors of the counted contexts, d x m."""
+            """Vectors of the counted contexts whose cosines are compared, d x m."""
 
         @property
         def features(self) -> ContextFeatures:
             """The features."""
+
+        def embeddings_of(self, Phi: csc_array) -> Float:
+            """Embeddings of contexts with these features (F x k), d x k, as H has those of the counted ones."""
 
         def logits_of(self, Phi: csc_array) -> Float:
             """Logits of contexts with these features (F x k), V x k."""
@@ -148,20 +173,36 @@ class PlacesContexts(AnswersQuestions):
         def parts_of(self, phi: csc_array) -> Float:
             """What each feature of one context (F x 1) adds to its vector, d x features; their sum is the vector."""
 
-    def place(self, texts: str | Sequence[str] | Int, stats: NextTokenStatistics | None = None) -> Placed:
+    def place(self, texts: Contexts, stats: NextTokenStatistics | None = None) -> Placed:
         """Where contexts lie that the text may not have: their embeddings, neighbours and next tokens.
 
-        ``texts`` are texts of contexts, of which the last tokens count, or an array of token ids, one context per row.
+        ``texts`` are texts of contexts, of which the last tokens count, or token ids, one context per row.
         """
-        named = self._named_by(stats)
-        if isinstance(texts, np.ndarray) and texts.ndim == 2:
-            contexts, names = texts, tuple(text_of(named)([int(t) for t in row]) for row in texts)
+        named, length = self._named_by(stats), self.features.length
+        given: Any = texts
+        given = list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+        if given and all(isinstance(text, str) for text in given):
+            ids = [_tokens(text, named) for text in given]
+            cut = [row[-length:] if len(row) > length and UNKNOWN not in row[-length:] else None for row in ids]
+            names = [text if end is None else named.text(end) for text, end in zip(given, cut, strict=True)]
+            contexts = np.array([([ABSENT] * length + row)[len(row) :] for row in ids], np.int64)
         else:
-            names = (texts,) if isinstance(texts, str) else tuple(map(str, texts))
-            contexts = np.array([_last_tokens(text, self.features.length, named) for text in names])
+            contexts = _checked_ids(given, named)
+            given = names = [named.text(row) for row in contexts.tolist()]
         phi = self.features.of(contexts)
-        H = np.stack([self.parts_of(phi[:, [i]]).sum(axis=1) for i in range(len(names))], axis=1)
-        return Placed(names, tuple(_seen(row, named) for row in contexts), H, self.logits_of(phi), phi, self, named)
+        index = [_index(row, named) for row in contexts]
+        seen = [COUNTED if j >= 0 else _unseen(row, named) for row, j in zip(contexts, index, strict=True)]
+        known = self.embeddings_of(phi), self.logits_of(phi), phi
+        return Placed(tuple(map(str, given)), tuple(names), tuple(seen), tuple(index), *known, self, named)
+
+    def _features(self, item: Item, near: Sequence[int], stats: NextTokenStatistics) -> tuple[SharedFeatures, ...]:
+        if item.items == "tokens":
+            return ()
+        names, Phi = names_of(stats, "contexts"), self.features.matrix
+        return tuple(
+            shared_features(self, Phi[:, [item.index]], Phi[:, [other]], names[other], stats.text)
+            for other in (item.index, *near)
+        )
 
 
 def shared_features(
@@ -179,45 +220,57 @@ def shared_features(
     return SharedFeatures(name, cosine, tuple(rows), cosine - float(parts.sum()))
 
 
-def text_of(stats: NextTokenStatistics) -> Callable[[list[int]], str]:
-    """From token ids to text."""
-
-    def text(ids: list[int]) -> str:
-        known = [token for token in ids if token >= 0]
-        return stats.tokenizer.decode(known) if stats.tokenizer is not None else " ".join(map(str, known))
-
-    return text
+def _number(name: str, given: int, count: int, what: str) -> int:
+    """A number from 0 to count - 1."""
+    number = whole_number(name, given)
+    if not 0 <= number < count:
+        raise InputError(f"{name} must be the number of {what}: 0 to {count - 1:,}; got {number}.")
+    return number
 
 
-def _last_tokens(text: str, length: int, stats: NextTokenStatistics) -> NDArray[np.int64]:
-    """The last ``length`` tokens of a text; absent ones before a shorter text."""
+def _checked_ids(given: list[Any], stats: NextTokenStatistics) -> Int:
+    """Token ids, one context per row; anything else is refused."""
+    try:
+        ids = np.asarray(given)
+    except ValueError:
+        ids = np.empty(0)
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or 0 in ids.shape:
+        raise InputError(
+            "Contexts are placed by their texts, such as place('up on the hill') or place(['a b', 'c d']), or by token "
+            "ids with one context per row and as many in each, such as place([[3, 5], [5, 8]]); got "
+            f"{f'something of type {type(given[0]).__name__}' if given else 'no context'}."
+        )
+    known = 0 if stats.contexts is None else int(stats.contexts.max()) + 1
+    size = known if stats.tokenizer is None else max(stats.tokenizer.size, known)
+    unknown = ids[(ids < ABSENT) | (ids >= size)]
+    if unknown.size:
+        raise InputError(
+            f"Token ids must be from 0 to {size - 1:,}, or {START} for the start of a document, or {ABSENT} for no "
+            f"token; got {int(unknown[0])}. Contexts with tokens that the text does not have are given as texts."
+        )
+    return ids.astype(np.int64)
+
+
+def _tokens(text: str, stats: NextTokenStatistics) -> list[int]:
+    """Tokens of a text; of one that has unknown ones, word by word, with `UNKNOWN` for them."""
     if stats.tokenizer is None:
         raise InputError("These statistics have no tokenizer to read a text with: give an array of token ids instead.")
     try:
         ids = [int(token) for token in stats.tokenizer.encode([text])[0]]
     except TokenizerError:
-        ids = _known_tokens(text, stats)
+        words = text.split()
+        ids = [token for word in words for token in _tokens(word, stats)] if len(words) > 1 else [UNKNOWN]
     if not ids:
         raise InputError(f"A context must have at least one token; got {text!r}.")
-    return np.array(([ABSENT] * length + ids)[-length:], np.int64)
-
-
-def _known_tokens(text: str, stats: NextTokenStatistics) -> list[int]:
-    """Tokens of a text that has unknown ones, which `UNKNOWN` stands for: its words one by one."""
-    assert stats.tokenizer is not None
-    ids: list[int] = []
-    for word in text.split():
-        try:
-            ids += [int(token) for token in stats.tokenizer.encode([word])[0]]
-        except TokenizerError:
-            ids.append(UNKNOWN)
     return ids
 
 
-def _seen(context: Int, stats: NextTokenStatistics) -> str:
-    if UNKNOWN in context:
-        return NEVER
-    if stats.contexts is not None and bool((stats.contexts == context).all(axis=1).any()):
-        return COUNTED
+def _index(context: Int, stats: NextTokenStatistics) -> int:
+    """Number of a context among the counted ones; -1 where it is not one."""
+    same = np.flatnonzero([] if stats.contexts is None else (stats.contexts == context).all(axis=1))
+    return int(same[0]) if same.size else -1
+
+
+def _unseen(context: Int, stats: NextTokenStatistics) -> str:
     cut = bool(stats.effects) and stats.effects[0].before.m > stats.m
-    return CUT if cut else NEVER
+    return CUT if cut and UNKNOWN not in context else NEVER

@@ -11,7 +11,7 @@ from tokengeom.ask.explain import AnswersQuestions, Observed, PlainFactors, meas
 from tokengeom.ask.item_report import ItemReport
 from tokengeom.ask.named_vectors import WRITERS, Format, Items, NamedVectors, projector_config
 from tokengeom.ask.neighbours import Neighbours, SimilarPairs
-from tokengeom.ask.place import Placed, PlacesContexts
+from tokengeom.ask.place import Contexts, Placed, PlacesContexts
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import is_model, run_of
@@ -30,6 +30,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import NORMS, LossPrediction, require_norm
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.training.run import Run
 
 if TYPE_CHECKING:
     from tokengeom.keywords import AskKeywords, ExportKeywords
@@ -176,7 +177,7 @@ def explain(
     return replace(report, notes=(*report.notes, *notes))
 
 
-def place(result: PlacesContexts | str | Path, texts: str | Sequence[str], *, stats: Statistics = None) -> Placed:
+def place(result: PlacesContexts | str | Path, texts: Contexts, *, stats: Statistics = None) -> Placed:
     """Where contexts lie that the text may not have, and which tokens are predicted to follow them.
 
     Parameters
@@ -184,18 +185,25 @@ def place(result: PlacesContexts | str | Path, texts: str | Sequence[str], *, st
     result
         A prediction that was made with ties, a simulation, or the folder of a saved one.
     texts
-        Contexts, of which the last tokens count.
+        Contexts, of which the last tokens count; or token ids, one context per row.
     stats
         As in `neighbours`.
     """
     place = Path(result) if isinstance(result, str | Path) else None
     given: Any = result if place is None else load(place)
     if not isinstance(given, PlacesContexts):
-        raise InputError(
-            "Contexts that the text does not have are placed by predictions with ties and by simulations; got a "
-            f"{type(given).__name__}. "
+        how = (
             "Predict with ties: tg.predict(stats, loss_gap=0.5, ties='positions+suffixes+self'), or on the command "
             "line: tokengeom predict STATS --loss-gap 0.5 --ties positions+suffixes+self --out tied"
+        )
+        if isinstance(given, Run):
+            how = (
+                "Simulate its training: tg.simulate(stats, like=run), or on the command line: tokengeom simulate STATS "
+                "--like RUN --out simulation. Only a run of the tied model has places for others: run.place(ids, stats)"
+            )
+        raise InputError(
+            "Contexts that the text does not have are placed by predictions with ties and by simulations; got a "
+            f"{type(given).__name__}. {how}"
         )
     known = _statistics(given, place, stats, "place")
     if known is None:

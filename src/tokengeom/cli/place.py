@@ -48,10 +48,9 @@ def print_placed(console: TerminalConsole, placed: Placed, k: int) -> None:
     """Print each context with three tables."""
     for i in range(len(placed)):
         console.print(placed.sentence(i))
-        features, near, tokens = placed.shared_features(i), placed.neighbours(i, k), placed.next_tokens(i, k)
-        if not features:
-            console.print("None of its features is in the text: nothing is predicted for it.")
+        if not placed.is_predicted(i):
             continue
+        features, near, tokens = placed.shared_features(i), placed.neighbours(i, k), placed.next_tokens(i, k)
         print_table(console, "Its features in the text", ("feature", "share"), _rows(features, ".0%"))
         print_table(console, "Nearest contexts", ("context", "cosine"), _rows(near, ".3f"))
         print_table(console, "Predicted next tokens", ("token", "probability"), _rows(tokens, ".1%"))

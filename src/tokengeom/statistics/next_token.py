@@ -62,7 +62,7 @@ from tokengeom.statistics.supports import (
     group_supports,
     refuse_overflow,
 )
-from tokengeom.statistics.windows import ABSENT, START, Windows
+from tokengeom.statistics.windows import START, Windows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -317,8 +317,11 @@ class NextTokenStatistics(AbstractResult):
         """Text of context j; its label or number where it has no tokens."""
         if self.contexts is None:
             return self.labels[j] if self.labels is not None else f"context {j}"
-        ids = [int(identifier) for identifier in self.contexts[j] if identifier != ABSENT]
-        starts, tokens = ids.count(START), [identifier for identifier in ids if identifier != START]
+        return self.text([int(identifier) for identifier in self.contexts[j]])
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Text of token ids, among which may be starts of documents and absent tokens; numbers without a tokenizer."""
+        starts, tokens = ids.count(START), [identifier for identifier in ids if identifier >= 0]
         if self.tokenizer is not None and max(tokens, default=0) < self.tokenizer.size:
             text = self.tokenizer.decode(tokens) if tokens else ""
         else:

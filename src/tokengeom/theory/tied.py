@@ -21,18 +21,15 @@ contexts that have it; and ``h_j = sum_z (G Phi^T Phi)_zj w_z`` is the same sum 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.ask.item_report import SharedFeatures
-from tokengeom.ask.item_search import names_of
-from tokengeom.ask.place import PlacesContexts, shared_features, text_of
+from tokengeom.ask.place import PlacesContexts
 from tokengeom.core.numerics import Float, Int
 from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
@@ -48,9 +45,6 @@ from tokengeom.theory.at_loss import NORMS, PredictedCosines, ProvenNorm
 from tokengeom.theory.pulls import Pulls, pulls_with_ties
 from tokengeom.theory.storage import read_tied, write_tied
 from tokengeom.theory.tied_path import weighted_proof
-
-if TYPE_CHECKING:
-    from tokengeom.ask.item_search import Item
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,7 +118,11 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
     @cached_property
     def H(self) -> Float:
         """Context embeddings ``A Phi``, d x m."""
-        return np.asarray((self.features.matrix.T @ self.A.T).T)
+        return self.embeddings_of(self.features.matrix)
+
+    def embeddings_of(self, Phi: csc_array) -> Float:
+        """``A Phi`` of any contexts with these features, d x k."""
+        return np.asarray((Phi.T @ self.A.T).T)
 
     @property
     def context_vectors(self) -> Float:
@@ -133,7 +131,7 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
 
     def logits_of(self, Phi: csc_array) -> Float:
         """``B Phi`` of any contexts with these features."""
-        return np.asarray(self.W @ (Phi.T @ self.A.T).T)
+        return np.asarray(self.W @ self.embeddings_of(Phi))
 
     def parts_of(self, phi: csc_array) -> Float:
         """``phi_f a_f`` of the features of one context, which add up to its vector."""
@@ -211,16 +209,6 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
     def _pulls(self) -> Pulls | str:
         shown = "With ties, what pulls an item is shown for predictions at a loss, not in the limit."
         return shown if self.in_limit else pulls_with_ties(self)
-
-    def _features(self, item: Item, near: Sequence[int], stats: NextTokenStatistics) -> tuple[SharedFeatures, ...]:
-        if item.items == "tokens":
-            return ()
-        names, text = names_of(stats, "contexts"), text_of(stats)
-        Phi = self.features.matrix
-        return tuple(
-            shared_features(self, Phi[:, [item.index]], Phi[:, [other]], names[other], text)
-            for other in (item.index, *near)
-        )
 
     def _facts(self) -> list[tuple[str, str]]:
         return [

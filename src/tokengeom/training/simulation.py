@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tokengeom.ask.place import PlacesContexts
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, cosines, log_sum_exp, reliability_of_mean, unit_columns
+from tokengeom.core.resources import require_memory
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_manifest, to_plain
@@ -36,6 +37,7 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
+    from tokengeom.ask.named_vectors import Items
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 _ARRAYS = "arrays.safetensors"
@@ -101,7 +103,11 @@ class Simulation(PlacesContexts, AbstractResult):
     @property
     def H(self) -> Float:
         """Contexts of one replicate below those of the other, (R d) x m."""
-        return np.vstack(self.states) / math.sqrt(self.replicates)
+        return self.embeddings_of(self.features.matrix)
+
+    def embeddings_of(self, Phi: csc_array) -> Float:
+        """Any contexts with the features Phi, as those in H, (R d) x k."""
+        return np.vstack(self._states(Phi)) / math.sqrt(self.replicates)
 
     @cached_property
     def _weights(self) -> list[tuple[Float, Float, Float | None]]:
@@ -157,14 +163,20 @@ class Simulation(PlacesContexts, AbstractResult):
             parts.append(scaled / max(float(np.linalg.norm(scaled.sum(axis=1))), 1e-300))
         return np.vstack(parts) / math.sqrt(self.replicates)
 
-    def vectors_of(self, contexts: ArrayLike) -> Float:
-        """Any contexts, given as token ids (k x L, oldest first), in the space of ``context_vectors``, (R d) x k."""
-        placed = self._states(self.features.of(contexts))
-        return np.vstack([unit_columns(H) for H in placed]) / math.sqrt(self.replicates)
+    def directions(self, items: Items, seen: Int) -> Float:
+        """Rows whose inner products are the mean cosines of tokens, less the mean over those seen, or of contexts."""
+        if items == "contexts":
+            return self.context_vectors.T
+        rows = [unit_columns((W - W[seen].mean(axis=0)).T) for W, _, _ in self._weights]
+        return np.vstack(rows).T / math.sqrt(self.replicates)
+
+    def _logits_after(self, j: int) -> dict[str, Float]:
+        return {"logit": self.logits_of(self.features.matrix[:, [j]])[:, 0]}
 
     @property
     def context_cosines(self) -> Float:
         """Mean cosine of each pair of contexts, m x m; where these are too many, ``context_vectors`` has them."""
+        require_memory(8 * len(self.contexts) ** 2, "The context cosines (m x m)", "Use context_vectors instead.")
         return self.context_vectors.T @ self.context_vectors
 
     @property
