@@ -90,6 +90,22 @@ def write_other_kinds(novel: str, folder: Path) -> None:
     save_text(count(code, context=4, tokenizer="bpe:256"), folder / "code_256.npz")
 
 
+def write_starts(text: str, novel: str, folder: Path) -> None:
+    """Smaller texts of four kinds, other parts than those above."""
+    chapters = re.split(r"\n(?=CHAPTER )", Path(novel).read_text(encoding="utf-8"))
+    later = [chapter for chapter in chapters if len(chapter) > 1_000][40:41]
+    module = Path(sysconfig.get_path("stdlib"), "textwrap.py").read_text(encoding="utf-8")
+    half = Path(text).read_text(encoding="utf-8").split(END)[1_500:]
+    texts = {
+        "moby": count([later[0][:25_000]], context=2, tokenizer="word").limited(vocabulary=199, rest="merge"),
+        "code": count([module], context=3, tokenizer="bpe:256"),
+        "letters": count([later[0][:12_000]], context=3, tokenizer="char"),
+        "words": count(half, context=2, tokenizer="word").limited(top_contexts=2_500, vocabulary=500),
+    }
+    for name, stats in texts.items():
+        save_text(stats, folder / f"starts_{name}.npz")
+
+
 def write_statistics(text: str, novel: str, folder: Path) -> None:
     """Saved statistics: the most frequent contexts of stories, a novel and code, by words."""
     modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
@@ -128,6 +144,7 @@ def main() -> None:
         write(text, folder)
         sys.stdout.write(f"{write.__name__}: done\n")
     write_other_kinds(novel, folder)
+    write_starts(text, novel, folder)
     write_statistics(text, novel, folder)
 
 

@@ -44,6 +44,8 @@ _BY_SUFFIX: dict[str, Format] = {
 PANEL = "Reading"
 _TEXT_SUFFIXES = (".txt", ".text", ".md")
 _KNOWN_SUFFIXES = (*_TEXT_SUFFIXES, *_BY_SUFFIX)
+_SHOWN = 120
+"""Characters of a name that an error shows."""
 _LONGEST_NAME = 4096
 
 
@@ -111,7 +113,7 @@ def _refuse_misspelt_paths(documents: Sequence[object]) -> None:
             plain_suffix(Path(name)) in _KNOWN_SUFFIXES and not any(map(str.isspace, name))
         ):
             refuse_address(str(document))
-            raise CorpusError(f"There is no file, folder or match for '{document}'. Check the path.")
+            raise _not_found(document)
 
 
 def _is_path(item: object) -> bool:
@@ -144,6 +146,14 @@ class FoundFiles:
     skipped: tuple[Path, ...] = ()
 
 
+def _not_found(name: object) -> CorpusError:
+    text = str(name)
+    shown = text if len(text) <= _SHOWN and "\n" not in text else f"{text.splitlines()[0][:_SHOWN]}..."
+    return CorpusError(
+        f"There is no file, folder or match for '{shown}'. Check the path; a text itself is given in a list: [text]."
+    )
+
+
 def find_files(names: Sequence[str | Path]) -> FoundFiles:
     """Every file that the names stand for, and what was skipped in folders."""
     read: list[Path] = []
@@ -152,7 +162,7 @@ def find_files(names: Sequence[str | Path]) -> FoundFiles:
         matches = _matches(str(name))
         if not matches:
             refuse_address(name)
-            raise CorpusError(f"There is no file, folder or match for '{name}'. Check the path.")
+            raise _not_found(name)
         for path in matches:
             if path.is_dir() and not _is_saved_dataset(path):
                 inside = _inside(path)

@@ -39,6 +39,7 @@ from tokengeom_studies.common.explained_cells import (
     WITHOUT_NORM,
     ExplainedCells,
     simulated,
+    started,
 )
 from tokengeom_studies.common.held_out_text import (
     ONE,
@@ -79,6 +80,7 @@ class ExplainedShare(AbstractMeasuredStudy):
         "ties": [MAIN, KERNEL, FREE],
         "certified": [MAIN],
         "starts": [1.0],
+        "untied": True,
         "replicates": 2,
         "dim": 32,
         "gaps": [0.2],
@@ -260,10 +262,12 @@ class _Measurement:
 
     def explanations(self) -> Iterator[str]:
         """Make each explanation while there is time, compare it with every network, and yield its name."""
-        makers: list[Callable[[], str]] = [self._at_loss, self._limit, self._rivals]
+        makers: list[Callable[[], str]] = [self._at_loss, self._limit, self._rivals] if self.recipe["untied"] else []
+        norms = [True] * any(name != WITHOUT_NORM for name in self.recipe["networks"])
+        norms += [False] * (WITHOUT_NORM in self.recipe["networks"])
         for start in self.recipe["starts"]:
             for ties in self.recipe["ties"]:
-                makers += [partial(self._simulate, ties, norm, start) for norm in (True, False)]
+                makers += [partial(self._simulate, ties, norm, start) for norm in norms]
         for ties in self.recipe["certified"]:
             makers += [partial(self._tied, ties, norm) for norm in ("nuclear", "gamma2")]
         for make in makers:
@@ -345,18 +349,18 @@ class _Measurement:
             key = self._key("agreement", network, gap)
             self.rows.add(**key, explanation=name, replicates=1, agreement=best, chosen=parameters, **facts)
 
-    def _simulate(self, ties: str, norm: bool, start: float) -> str:
-        """Tied features trained as the networks are, mean over replicates."""
+    def _simulate(self, ties: str, norm: bool, start: float | Sequence[float]) -> str:
+        """Tied features trained as the networks are, mean over replicates; head and features may start differently."""
+        head, features = (start, start) if isinstance(start, float) else start
         reads: dict[float, list[_Read]] = {gap: [] for gap in self.recipe["gaps"]}
         for r in range(self.recipe["replicates"]):
             seed = FIRST_SEED + r
-            options: dict[str, Any] = {"ties": ties, "last_norm": norm, "head_start": start, "feature_start": start}
+            options: dict[str, Any] = {"ties": ties, "last_norm": norm, "head_start": head, "feature_start": features}
             network = Network(architecture_named("tied"), self.text.stats, dim=self.recipe["dim"], seed=seed, **options)
             self._silence_unknown(network)
             for target, read in self._reads(self._settings("tied", seed), network, logits=True):
                 reads[target].append(read)
-        last = "" if norm else ", no last norm"
-        name = f"{simulated(ties)}{last}" + ("" if start == 1.0 else f", start {start:g}")
+        name = simulated(ties, "" if norm else WITHOUT_NORM) + started(head, features)
         for gap, replicates in reads.items():
             if len(replicates) > 1:
                 mean = sum(self.text.torch.softmax(one.logits, 0) for one in replicates).log()

@@ -67,6 +67,13 @@ def simulated(ties: str, network: str = "") -> str:
     return f"simulated, {ties}{', no last norm' if network == WITHOUT_NORM else ''}"
 
 
+def started(head: float, features: float) -> str:
+    """What the name of a simulation says about its start, where it is not that of the networks."""
+    if head == features:
+        return "" if head == 1.0 else f", start {head:g}"
+    return f", start {head:g}, features {features:g}"
+
+
 def is_tied(explanation: str) -> bool:
     """Whether an explanation ties contexts by their tokens."""
     free = explanation.startswith(f"simulated, {FREE}")
@@ -247,14 +254,15 @@ class ExplainedCells:
 
         Each text counts once, however many networks and loss gaps it has.
         """
-        rows, texts = [], dict.fromkeys(run["text"] for run in self._cells)
-        for label, names in self._shown.items():
-            of = [
-                _means({k: [self._shown_mean(run, names, k) for run in chosen(self._cells, text=text)] for k in ITEMS})
-                for text in texts
-            ]
-            rows.append({"explanation": label, **_means({kind: [means[kind] for means in of] for kind in ITEMS})})
-        return table_of(rows)
+        return table_of([{"explanation": label, **self.over_texts(names)} for label, names in self._shown.items()])
+
+    def over_texts(self, names: Sequence[str]) -> dict[str, float]:
+        """Corrected agreement by kind of item: means over explanations, networks with a last norm, then texts."""
+        of = [
+            _means({k: [self._shown_mean(run, names, k) for run in chosen(self._cells, text=text)] for k in ITEMS})
+            for text in dict.fromkeys(run["text"] for run in self._cells)
+        ]
+        return _means({kind: [means[kind] for means in of] for kind in ITEMS})
 
     @property
     def _cells(self) -> list[Row]:
