@@ -42,7 +42,7 @@ class SeparateStarts(ExplainedShare):
     paper: ClassVar[Recipe] = {
         **small,
         **{"text": "texts/starts_moby.npz", "networks": ["mlp", "transformer", "lstm"], "dim": 96},
-        **{"replicates": 5, "seeds": 5, "learning_rate": 1e-3, "seconds": 1_800},
+        **{"replicates": 5, "seeds": 5, "learning_rate": 1e-3, "seconds": 1_800, "device": "cuda"},
     }
     hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
         "contexts": Hypothesis(
