@@ -109,3 +109,5 @@ def test_reliability_of_a_mean_is_its_correlation_with_another_mean() -> None:
     assert reliability == pytest.approx(np.corrcoef(first.mean(axis=0), second.mean(axis=0))[0, 1], abs=0.02)
     assert error == pytest.approx(2.0 / np.sqrt(5), rel=0.01)
     assert np.isnan(reliability_of_mean(first[:1])).all()
+    assert np.isnan(reliability_of_mean(first[:, :1])).all()
+    assert reliability_of_mean(np.array([[1.0, 2.0], [2.0, 1.0]]))[0] == 0.0

@@ -14,7 +14,7 @@ import tokengeom as tg
 from tokengeom.ask.item_search import Item
 from tokengeom.ask.place import Placed
 from tokengeom.core.errors import InputError, ProblemError, ResourceError, StatisticsError
-from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float, x_log_x
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
@@ -411,3 +411,45 @@ def test_a_token_that_nearly_always_follows_does_not_lead_steps_astray() -> None
     found = path.at(0.3 * path.largest_gap)
     assert found.status.startswith("norm proven within 5e-03")
     assert int(found.status.split(", ")[1].split()[0]) <= 200
+
+
+def test_a_loss_gap_that_features_cannot_reach_is_refused_with_the_proof(stats: tg.NextTokenStatistics) -> None:
+    with pytest.raises(ProblemError, match="share all of them have equal logits") as refused:
+        tg.predict(stats, loss_gap=0.1, ties="suffixes")
+    _, group = np.unique(np.asarray(stats.contexts)[:, -1], return_inverse=True)
+    joint = stats.P.toarray() * stats.pi
+    pooled = np.stack([joint[:, group == g].sum(axis=1) for g in range(group.max() + 1)], axis=1)
+    floor = x_log_x(pooled.sum(axis=0)).sum() - x_log_x(pooled).sum() - stats.entropy
+    assert f"at least {floor:.4g}" in str(refused.value)
+    assert tg.predict(stats, loss_gap=1.05 * floor, ties="suffixes").loss_gap == pytest.approx(1.05 * floor, rel=0.011)
+    nothing = tg.ContextFeatures.from_matrix(np.zeros((1, stats.m)))
+    with pytest.raises(ProblemError, match="share all of them have equal logits"):
+        tg.predict(stats, loss_gap=0.5, ties=nothing)
+
+
+def test_out_of_reach_is_what_lies_below_the_floor_of_the_linear_model(stats: tg.NextTokenStatistics) -> None:
+    given = np.random.default_rng(0).standard_normal((4, stats.m))
+    floor = tg.predict(stats, embeddings=given).loss_floor - stats.entropy
+    assert floor > 0.1
+    ties = tg.ContextFeatures.from_matrix(given)
+    with pytest.raises(ProblemError, match="proven to need a nuclear norm above"):
+        tg.predict(stats, loss_gap=0.8 * floor, ties=ties)
+    assert tg.predict(stats, loss_gap=1.1 * floor, ties=ties).loss_gap == pytest.approx(1.1 * floor, rel=0.011)
+
+
+def test_in_the_limit_features_of_the_users_own_are_the_embeddings_of_the_linear_model(
+    stats: tg.NextTokenStatistics,
+) -> None:
+    """With Phi = H both separate the same supports: B is W_mm where H has one row, as all norms are then the same."""
+    P = np.array([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1.0, 0], [0, 0, 1.0, 0]]).T
+    few = tg.NextTokenStatistics.from_probabilities(P, np.full(4, 0.25))
+    H = np.array([[1.0, 0.5, -2.0, -0.25]])
+    tied, linear = (
+        tg.predict(few, **given) for given in ({"ties": tg.ContextFeatures.from_matrix(H)}, {"embeddings": H})
+    )
+    assert np.allclose(tied.B, linear.W_mm, atol=1e-6)
+    assert tied.norm_value == pytest.approx(np.linalg.norm(linear.W_mm))
+    H = np.random.default_rng(1).standard_normal((2 * stats.m, stats.m))
+    tied, linear = tg.predict(stats, ties=tg.ContextFeatures.from_matrix(H)), tg.predict(stats, embeddings=H)
+    assert tied.lower_bound <= np.linalg.norm(linear.W_mm, "nuc")
+    assert np.linalg.norm(linear.W_mm) <= np.linalg.norm(tied.B) * (1 + 1e-6)

@@ -195,6 +195,12 @@ def test_texts_are_placed_with_the_mean_of_the_replicates_probabilities(tmp_path
     assert nothing.next_tokens() == nothing.neighbours() == []
 
 
+def test_the_kernel_of_an_mlp_is_refused_for_a_run_of_another_network() -> None:
+    run = trained()
+    with pytest.raises(InputError, match=r"what an MLP does at its start, and the run is a lstm. .*like=run\)"):
+        simulate(small_stories(), like=replace(run, settings={**run.settings, "model": "lstm"}), ties="2*kernel+self")
+
+
 @pytest.mark.parametrize("last_norm", [False, True])
 def test_questions_are_answered_with_the_mean_cosines(last_norm: bool) -> None:
     stats = small_stories()

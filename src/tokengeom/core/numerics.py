@@ -131,13 +131,13 @@ def reliability_of_mean(x: Float) -> tuple[float, float]:
     """Reliability of the mean of R rows, R x n, and the root mean square of its standard error; NaN for one row.
 
     The reliability is the correlation with the mean of R other rows, ``R rho / (1 + (R - 1) rho)`` [spearman1910,
-    brown1910], where rho is the mean correlation of two rows.
+    brown1910], where rho is the mean correlation of two rows; 0 where that is negative, and NaN where n < 2.
     """
-    R = len(x)
-    if R < 2 or not x.size:
+    R, n = x.shape
+    if R < 2 or n < 2:
         return float("nan"), float("nan")
     with np.errstate(invalid="ignore", divide="ignore"):
-        rho = np.atleast_2d(np.corrcoef(x))[np.triu_indices(R, 1)].mean()
+        rho = np.maximum(np.atleast_2d(np.corrcoef(x))[np.triu_indices(R, 1)].mean(), 0.0)
     return float(R * rho / (1 + (R - 1) * rho)), float(np.sqrt(x.var(axis=0, ddof=1).mean() / R))
 
 

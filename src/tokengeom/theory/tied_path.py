@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Float, blas_threads_for
+from tokengeom.core.numerics import Float, blas_threads_for, x_log_x
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.problems.backend import Array, Backend
@@ -31,13 +32,14 @@ from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.problems.regularised_logits import Merging
+from tokengeom.problems.supports import first_of_equal
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.solvers.gamma2_admm import smallest_weight
 from tokengeom.solvers.gamma2_factors import FittedFactors, fit_factors
 from tokengeom.solvers.gamma2_margin import solve_gamma2_margin
 from tokengeom.solvers.margin import solve_margin
 from tokengeom.solvers.proximal_gradient import ContextRows, Momentum, ProximalGradient, norm_gap, state_at, take_step
-from tokengeom.theory.at_loss import LossSettings
+from tokengeom.theory.at_loss import ROUNDING, LossSettings
 
 ROUGH, NEAR_TOLERANCE = 0.3, 0.03
 """Tolerances of points that only guide the search, far from and near to the loss gap asked for."""
@@ -50,6 +52,8 @@ FIRST = 0.5
 LARGEST_FALL = math.log(6.0)
 """Largest fall of log lam from one point to the next."""
 MOST_POINTS = 30
+OUT_OF_REACH = 1e4
+"""A loss gap is given up where it is proven to need a norm of so many times that of the last point."""
 FIT_ACCURACIES = (1e-2, 3e-3, 1e-3, 5e-4, 2e-4)
 """Accuracies of one fit of factors after the other; the best that was proven is kept."""
 PROOF_STEPS, MOST_PROOFS, SETTLED = 30, 8, 0.1
@@ -60,6 +64,7 @@ ITERATIONS = (250, 800)
 FEATURE_ARRAYS, CONTEXT_ARRAYS = 9, 8
 """Arrays of F' x V' and of m x V' that are held at the peak of a solve."""
 RANK_TOLERANCE = 1e-7
+MORE_FEATURES = "Add 'self' to the ties, or ask for a larger gap."
 LARGEST_MARGINS, LARGEST_GAMMA2_MARGINS = 4_000_000, 60_000
 """Merged tokens times contexts, in the gamma_2 norm times features, up to which the limit is solved for: minutes."""
 START = 3e-2
@@ -115,6 +120,7 @@ class TiedPath:
         with blas_threads_for(*self.shape[:2]):
             self.problem = TiedLogits.of(P, pi, self.features.matrix, self.merging, self.backend)
             self.largest_gap, self.largest_lam = self.problem.zero_gap, self.problem.largest_lam
+        self.smallest_gap = shared_logits_gap(P, pi, Phi)
 
     def bytes_needed(self) -> int:
         """Bytes that a solve holds at its peak."""
@@ -126,6 +132,7 @@ class TiedPath:
         what = "Tied features of {:,} x {:,} features x {:,} contexts (merged)".format(*self.shape)
         if loss_gap is None:
             raise ProblemError("Time is estimated for tied features at a loss: give a loss gap.")
+        self._require_gap(loss_gap)
         with blas_threads_for(*self.shape[:2]):
             rows = ContextRows(self.problem.at(FIRST * self.largest_lam))
             state = state_at(rows)
@@ -141,14 +148,23 @@ class TiedPath:
 
     def at(self, loss_gap: float, progress: AbstractProgress | None = None) -> TiedPoint:
         """The point of the path whose loss gap is within 1% of the one asked for, proven to the tolerance."""
+        self._require_gap(loss_gap)
+        with blas_threads_for(*self.shape[:2]):
+            shown = progress or SilentProgress()
+            return self._fitted(loss_gap, shown) if self.gamma2 else self._point(*self._search(loss_gap, shown))
+
+    def _require_gap(self, loss_gap: float) -> None:
+        """Refuse a loss gap that no logits of these features have."""
         if not 0.0 < loss_gap < self.largest_gap:
             raise ProblemError(
                 f"A loss gap must lie strictly between 0 and {self.largest_gap:.4g} nats, the gap of a uniform guess "
                 f"on these statistics; got {loss_gap!r}. Without a loss gap, the prediction is that in the limit."
             )
-        with blas_threads_for(*self.shape[:2]):
-            shown = progress or SilentProgress()
-            return self._fitted(loss_gap, shown) if self.gamma2 else self._point(*self._search(loss_gap, shown))
+        if loss_gap <= self.smallest_gap * (1.0 + ROUNDING):
+            raise ProblemError(
+                f"These features cannot reach a loss gap of {loss_gap:.4g} nats: contexts that share all of them have "
+                f"equal logits, with which it is at least {self.smallest_gap:.4g}. {MORE_FEATURES}"
+            )
 
     def _fitted(self, loss_gap: float, progress: AbstractProgress) -> TiedPoint:
         """The point in the gamma_2 norm, by fits of factors and proofs in turn, until one is proven."""
@@ -224,6 +240,7 @@ class TiedPath:
                 reached = problem.loss_gap(solution.x)
                 seconds, iterations = seconds + solution.seconds, iterations + solution.iterations
                 away = target - math.log(reached)
+                self._require_in_reach(solution, problem, loss_gap, reached)
                 if solver.tolerance == wanted and abs(math.expm1(-away)) <= accuracy:
                     break
                 known.append((log_lam, math.log(reached)))
@@ -233,10 +250,20 @@ class TiedPath:
             else:
                 raise ProblemError(
                     f"The search for a loss gap of {loss_gap:.4g} ended at {reached:.4g}: {solution.status}. Likely "
-                    "the features cannot reach it: contexts that differ share all of them. Add 'self' to the ties, or "
-                    "ask for a larger gap."
+                    f"these features cannot reach it. {MORE_FEATURES}"
                 )
         return replace(solution, status=f"{solution.status}, {iterations} iterations in total"), problem, seconds
+
+    def _require_in_reach(
+        self, solution: Solution[Array, None], problem: TiedLogits, loss_gap: float, reached: float
+    ) -> None:
+        """Refuse a loss gap that needs a far larger norm: ``CE - H >= bound - lam ||B||`` for every B."""
+        needed, norm = (solution.certificate.bound - loss_gap) / problem.lam, problem.norm(solution.x)
+        if reached > loss_gap and needed > OUT_OF_REACH * norm:
+            raise ProblemError(
+                f"These features do not reach a loss gap of {loss_gap:.4g} nats: it is proven to need a nuclear norm "
+                f"above {needed:.2g}, where {norm:.2g} is enough for one of {reached:.4g}. {MORE_FEATURES}"
+            )
 
     def limit(self, S: csc_array, Phi: csc_array) -> TiedPoint:
         """The smallest norm of B with margins 1 on ``B Phi``; refused, with its proof, where there is none."""
@@ -284,6 +311,24 @@ class TiedPath:
         status = f"norm proven within {gap:.1e}" + ("" if gap <= self.tolerance else f", above {self.tolerance:.0e}")
         W, A = found.factors.W[self.merging.row_of], self.features.of_all(found.factors.H)
         return TiedPoint(W, A, 0.0, 0.0, found.certificate, status, seconds, found.weights)
+
+
+def shared_logits_gap(P: csc_array, pi: Float, Phi: csc_array) -> float:
+    """The smallest ``CE - H`` of logits that are equal in contexts with equal features, and 0 where these are 0."""
+    ends, m = Phi.indptr, len(pi)
+    keys = ((Phi.indices[i:j].tobytes(), Phi.data[i:j].tobytes()) for i, j in pairwise(ends.tolist()))
+    first, group = first_of_equal(keys)
+    apart = csc_array(P * pi)
+    together = csc_array(apart @ csc_array((np.ones(m), (np.arange(m), group))))
+    size, least = _entropies(together)
+    least = np.where(np.diff(ends)[first] == 0, size * math.log(P.shape[0]), least)
+    return float(least.sum() - _entropies(apart)[1].sum())
+
+
+def _entropies(X: csc_array) -> tuple[Float, Float]:
+    """Sums of nonnegative columns, and their entropies times these."""
+    size = np.add.reduceat(X.data, X.indptr[:-1])
+    return size, x_log_x(size) - np.add.reduceat(x_log_x(X.data), X.indptr[:-1])
 
 
 def _typical(lengths: Float) -> float:

@@ -215,7 +215,13 @@ def _plan(stats: NextTokenStatistics, run: Run | None, given: SimulationSettings
     how = {"steps": MOST_STEPS} if run is None else settings_of(run)
     how |= {name: getattr(given, name) for name in OVERRIDING if getattr(given, name) is not None}
     ties, layers = given.ties, None if run is None else run.settings.get("layers")
-    if ties == KERNEL and layers is not None and run is not None and run.settings["model"] == "mlp":
+    model = None if run is None else run.settings.get("model")
+    if KERNEL in ties and model not in (None, "mlp", "tied", *FACTORED):
+        raise InputError(
+            f"ties={KERNEL!r} is what an MLP does at its start, and the run is a {model}. Leave out ties for {TIES}; a "
+            "prediction takes what this network does at its start: ties=tg.kernel_features(stats, like=run)."
+        )
+    if ties == KERNEL and layers is not None and model == "mlp":
         ties = f"{KERNEL}:{layers}"
     how |= {"model": "tied", "ties": ties, "seed": FIRST_SEED + given.seed, "device": given.device}
     return how, float(gap)
