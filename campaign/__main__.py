@@ -61,7 +61,7 @@ def _run(given: argparse.Namespace, scratch: Path) -> list[Figures]:
     modules = {part: import_module(f"campaign.{part}") for part in given.part or (QUICK if given.quick else PARTS)}
     _say("preparing genuine inputs and results")
     wanted = [module.QUICK_MATERIAL if given.quick else module.MATERIAL for module in modules.values()]
-    material = make_material(scratch / "material", sorted({name for names in wanted for name in names}))
+    material = make_material(scratch / "material", (name for names in wanted for name in names))
     return [_run_part(part, module, material, given, scratch / part) for part, module in modules.items()]
 
 

@@ -94,21 +94,22 @@ def judged(scenario: Scenario, known: Undisturbed, ended: Ended, names: list[str
 
 def judged_at_once(scenario: Scenario, known: Undisturbed, ended: Ended, names: list[str], place: Place) -> str | None:
     """What is wrong right after a command on a full disk."""
-    wrong = wrong_end(ended, (0, 2)) or lost(scenario, place)
+    wrong = wrong_end(ended, (scenario.code, 2)) or lost(scenario, place)
     if wrong or scenario.is_report or scenario.resumes:
         return wrong
     target = place.work / scenario.target
     found = fingerprint(target) if target.exists() else None
-    if found != (known.new if ended.code == 0 else known.old):
-        return f"exit code {ended.code}, and {scenario.target} is not the {'new' if ended.code == 0 else 'old'} result"
-    more = sorted(set(listing(place.work, place.temporary)) - set(names)) if ended.code else []
+    done = ended.code == scenario.code
+    if found != (known.new if done else known.old):
+        return f"exit code {ended.code}, and {scenario.target} is not the {'new' if done else 'old'} result"
+    more = [] if done else sorted(set(listing(place.work, place.temporary)) - set(names))
     return f"left over after the error: {', '.join(more[:4])}" if more else None
 
 
 def succeeds(scenario: Scenario, known: Undisturbed, place: Place) -> str | None:
     """What is wrong when the same command is run with space."""
     ended = Fork()(shlex.split(scenario.next_command), place)
-    wrong = wrong_end(ended, (0,)) or lost(scenario, place)
+    wrong = wrong_end(ended, (scenario.code,)) or lost(scenario, place)
     if wrong:
         return f"the same command with space: {wrong}"
     if fingerprint(place.work / scenario.target) != known.new:

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from campaign.forks import Fork, Place
 from campaign.inputs import judged
-from campaign.material import REPORT, Material, command_to
+from campaign.material import REPORT, Material, command_to, inputs_of
 from campaign.tries import Try
 
 NOTE = "This is mine.\n"
-INPUTS = ("text.txt", "stats", "other-stats", "prediction", "proxy", "run", "run-2")
 # fmt: off
 FOLDERS = (
-    "stats", "pairs", "prediction", "proxy", "run", "simulation", "comparison", "rivals", "texts", "exported",
-    "page-results",
+    "stats", "pairs", "prediction", "proxy", "linear", "tied", "run", "transformer-run", "lstm-run", "simulation",
+    "placing", "comparison", "checkpoint", "rivals", "texts", "exported", "findings", "page-results",
+    "checkpoint-results",
 )
 # fmt: on
 """Results whose command writes a folder."""
@@ -93,14 +93,14 @@ def contents(folder: Path) -> dict[str, str]:
 def write_over(command: str, older: str, plant: str, target: str, material: Material, folder: Path) -> str | None:
     """Run a command whose output lies over something of the user's; returns what is wrong."""
     place = Place.inside(folder)
-    for name in INPUTS:
+    for name in inputs_of(command):
         material.put(name, place.work / name)
     PLANTS[plant](place.work / target, material.path(older))
     before = contents(place.work)
     ended = Fork()(shlex.split(command), place)
     after = contents(place.work)
     gone = [name for name, content in before.items() if after.get(name) != content]
-    if ended.code == 0 and plant in ONLY_FOLDERS:
+    if ended.code in (0, 1) and plant in ONLY_FOLDERS:
         # Files of the older result may be replaced; what was added to it may not.
         own = {f"{target}/{name}" for name in contents(material.path(older))}
         gone = [name for name in gone if name not in own]
@@ -113,7 +113,7 @@ def foreign_tries(material: Material) -> list[Try]:
     """Every command with an output, over everything that may lie there."""
     found = []
     for kind in FOLDERS:
-        target = "target-results" if kind == "page-results" else "target"
+        target = "target-results" if kind.endswith("-results") else "target"
         for plant in PLANTS:
             other = "prediction" if kind == "stats" else "stats"
             older = other if plant == "a result of another kind" else kind

@@ -36,6 +36,7 @@ from campaign.manifests import (
     EXPORTED,
     NOT_COMPUTED,
     OF_A_PREDICTION,
+    OF_MODELS,
     OF_THE_STATE,
     ONLY_RUNNING,
     ONLY_SOLVING,
@@ -45,12 +46,16 @@ from campaign.manifests import (
     TEXT_NOT_KEPT,
     of_manifest,
 )
-from campaign.material import COMMANDS, Material
+from campaign.material import Material
 from campaign.saved import MANIFEST, edit_manifest, fingerprint
 from campaign.tries import NOTICED, Try, chosen, generator, wrong_end
 
-_OTHERS = ("other-pairs", "other-prediction", "other-simulation", "other-comparison", "other-exported", "other-results")
-MATERIAL = tuple(name for name in COMMANDS if name not in (*_OTHERS, "vectors", "arrays", "page-results"))
+SNAPSHOTS = {"trained": "run", "trained-2": "run-2", "network": "transformer-run"}
+"""Names of newest snapshots, and the runs that they are taken from."""
+MATERIAL = (
+    *(SNAPSHOTS.get(name, name) for name in COVERED),
+    *("run-2", "other-stats", "at-loss-gamma2", "judged-results", "checkpoint-results"),
+)
 QUICK_MATERIAL = ("stats", "page-results")
 
 
@@ -265,6 +270,39 @@ def of_other_predictions() -> list[Forgery]:
     return [Forgery(f"{result}: {name}", result, edit, why, stats) for result, name, edit, why in found]
 
 
+def of_ties() -> list[Forgery]:
+    """Forgeries of predictions and simulations whose contexts are tied, of networks, and of what was read of models."""
+    stats, simulated, network = ("deep-stats",), "arrays.safetensors", "network"
+    text = "statistics/arrays.safetensors"
+    found: list[tuple[str, str, Edit, tuple[str, ...], str | None]] = [
+        ("tied", "tokens", in_arrays("tied.safetensors", "W", scaled), stats, None),
+        ("tied", "features", in_arrays("tied.safetensors", "A", scaled), stats, None),
+        ("tied", "which features contexts have", in_arrays("tied.safetensors", "Phi_data", scaled), stats, None),
+        ("tied", "probabilities", in_arrays("tied.safetensors", "P_data", lambda P: P[::-1]), stats, None),
+        ("tied", "weights of contexts", in_arrays("tied.safetensors", "pi", lambda pi: pi[::-1]), stats, None),
+        ("placing", "tokens", in_arrays(simulated, "heads", scaled), stats, None),
+        ("placing", "features", in_arrays(simulated, "A", scaled), stats, None),
+        ("placing", "contexts", in_arrays(simulated, "contexts", swapped), stats, None),
+        (network, "W", in_arrays("arrays.safetensors", "result.0.W", scaled), stats, None),
+        (network, "H", in_arrays("arrays.safetensors", "result.0.H", swapped), stats, None),
+        (network, "weights", in_arrays("arrays.safetensors", "state.theta", scaled), stats, None),
+        (network, "optimizer's memory", in_arrays("arrays.safetensors", "state.second", scaled), stats, OF_THE_STATE),
+        (network, "loss gap", in_json(MANIFEST, "results", 0, "loss_gap"), stats, None),
+        ("checkpoint", "W of a model", in_arrays("checkpoints.safetensors", "0.W", scaled), (), OF_MODELS),
+        ("checkpoint", "counts", in_arrays(text, "data", lambda data: data + (data == data.max())), (), None),
+    ]
+    return [Forgery(f"{result}: {name}", result, edit, why, beside) for result, name, edit, beside, why in found]
+
+
+def of_checkpoint_report() -> list[Forgery]:
+    """Forgeries of a report about a checkpoint."""
+    report = "checkpoint-results"
+    found = [Forgery("model-1: W", report, in_arrays("model.safetensors", "W", scaled), OF_MODELS, (), "model-1")]
+    found += of_comparison("comparison-model-1", report)
+    found += of_rivals("rivals-model-1", report)
+    return [*found, *of_statistics("statistics", report)]
+
+
 def of_report(report: str = "judged-results") -> list[Forgery]:
     """Forgeries of a report: its own record, its page, and every stage."""
     page = ("page",)
@@ -315,6 +353,7 @@ def of_results() -> list[Forgery]:
         *of_prediction("", "prediction"),
         *of_run("", "trained"),
         *of_other_predictions(),
+        *of_ties(),
         *of_comparison("", "comparison", covered=NOT_COMPUTED),
         *of_rivals("", "rivals", covered=NOT_COMPUTED),
         *of_texts(covered=NOT_COMPUTED),
@@ -430,7 +469,7 @@ def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bo
         return (
             as_tries([every[k] for k in chosen(number, len(every), generator(seed, "forgeries"))], material) + refused
         )
-    for run, name in (("run", "trained"), ("run-2", "trained-2")):
+    for name, run in SNAPSHOTS.items():
         material.put(
             max(material.path(run).glob(f"step-*/{MANIFEST}")).parent.relative_to(material.folder).as_posix(),
             material.path(name),
@@ -441,4 +480,4 @@ def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bo
         for name in ("stats", "prediction", "run")
         for file in sorted(fingerprint(material.path(name)))
     ]
-    return [*as_tries([*of_results(), *of_report(), *swept], material), *refused, *flipped]
+    return [*as_tries([*of_results(), *of_report(), *of_checkpoint_report(), *swept], material), *refused, *flipped]

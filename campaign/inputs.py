@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.forks import Ended, Fork, Place
-from campaign.material import COMMANDS, CUT, MODEL, REPORT, TRAIN, Material
+from campaign.material import CHECKPOINT, COMMANDS, CUT, MODEL, NETWORK, REPORT, TRAIN, Material, inputs_of
 from campaign.mutations import (
     ADDED,
     Generator,
@@ -207,6 +207,7 @@ def model_folder(path: Path, rng: Generator) -> tuple[str, bool]:
 # Families
 
 _COUNT = f"{CUT} --memory 1GB"
+_PLACE = "place {} 'the ball' 'the zebra'"
 _COMPARE = "compare prediction run --permutations 20"
 _RESULTS = {
     "stats": (
@@ -224,6 +225,18 @@ _RESULTS = {
     "at-loss": ("verify at-loss", "export at-loss --stats stats --out new"),
     "at-loss-gamma2": ("verify at-loss-gamma2",),
     "linear": ("verify linear",),
+    "tied": ("verify tied", _PLACE.format("tied"), "compare tied lstm-run --permutations 20", "explain tied ball"),
+    "placing": ("verify placing", _PLACE.format("placing"), "compare placing lstm-run --permutations 20"),
+    "simulation": ("verify simulation", "neighbours simulation ball", "export simulation --stats stats --out new"),
+    "transformer-run": (
+        "verify transformer-run",
+        f"train deep-stats --model transformer --heads 2 {NETWORK} --resume --out transformer-run",
+        "compare tied transformer-run --permutations 20",
+        "simulate deep-stats --like transformer-run --ties positions+self --replicates 1 --steps 5",
+    ),
+    "lstm-run": ("verify lstm-run", "compare tied lstm-run --permutations 20", "neighbours lstm-run ball"),
+    "tied-comparison": ("verify tied-comparison",),
+    "checkpoint": ("verify checkpoint",),
     "run": ("verify run", _COMPARE, f"train stats {TRAIN} --resume --out run", "export run --stats stats --out new"),
     "comparison": ("verify comparison",),
     "rivals": ("verify rivals",),
@@ -232,9 +245,9 @@ _RESULTS = {
     "vectors": ("verify vectors", "compare prediction --arrays vectors --permutations 20"),
     "arrays": ("verify arrays", "compare prediction --arrays arrays --permutations 20"),
     "findings": ("verify findings",),
+    "checkpoint-results": ("verify checkpoint-results", f"report words.txt --out checkpoint.html {CHECKPOINT}"),
     "page-results": ("verify page-results", f"report text.txt --out page.html {REPORT}"),
 }
-_BESIDE = ("stats", "other-stats", "prediction", "run")
 
 
 def families() -> list[Family]:
@@ -268,11 +281,13 @@ def families() -> list[Family]:
         Family("safetensors", "H.safetensors", arrays_file, tuple(x.format("H.safetensors") for x in linear), both, 3),
         Family("W and H", "arrays.safetensors", arrays_file, arrays, both, 3),
     ]
-    command = "compare --model model --text words.txt --context 1 --top-contexts 8 --permutations 20"
-    found.append(Family("checkpoint", MODEL, model_folder, (command,), ("words.txt",), 3))
+    read = (f"compare {CHECKPOINT} --text words.txt", f"report words.txt --out new.html {CHECKPOINT}")
+    found.append(Family("checkpoint", MODEL, model_folder, read, ("words.txt",), 3))
     for name, commands in _RESULTS.items():
         weight = 9 if name in ("stats", "prediction", "run", "page-results") else 4
-        found.append(Family(f"saved {name}", name, saved_folder, commands, (*_BESIDE, "page.html", "text.txt"), weight))
+        read = dict.fromkeys(one for command in commands for one in inputs_of(command))
+        beside = (*read, f"{name.removesuffix('-results')}.html")
+        found.append(Family(f"saved {name}", name, saved_folder, commands, beside, weight))
     return found
 
 
@@ -344,8 +359,8 @@ def _changed(family: Family, rng: Generator, place: Place) -> tuple[str, bool]:
 def judged(ended: Ended, command: str, done: str, strict: bool = False, known: Any = None) -> str | None:
     """What is wrong with the end of a command; ``known`` is the only answer that it may give where ``strict``."""
     verifies = "verify" in command.split()
-    # A training that diverges ends with 1, like a check that fails.
-    wrong = wrong_end(ended, (0, 1, 2) if verifies or "train" in command.split() else (0, 2))
+    # A training that diverges and a study whose numbers are not in their ranges end with 1, like a check that fails.
+    wrong = wrong_end(ended, (0, 1, 2) if {"verify", "train", "study"} & set(command.split()) else (0, 2))
     if wrong is None and strict and ended.code == 0:
         if verifies:
             wrong = "verify passes"

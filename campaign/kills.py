@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -23,11 +23,10 @@ import numpy as np
 
 from campaign.file_operations import RECORD, FileOperations, When
 from campaign.forks import Ended, Fork, Limits, Place
-from campaign.material import COMMANDS, Material, inputs_of
+from campaign.material import COMMANDS, FAILING, Material, inputs_of
 from campaign.saved import MANIFEST, fingerprint, listing
 from campaign.tries import Try, chosen, even_shares, excerpt, generator, wrong_end
 
-MATERIAL = tuple(name for name in COMMANDS if name not in ("findings", "linear", "rivals", "texts", "proxy"))
 QUICK = ("predict over, without exchange of names", "train --resume")
 QUICK_MATERIAL = ("stats", "other-stats", "other-prediction")
 INTERRUPTED = 130
@@ -59,12 +58,22 @@ class Scenario:
     @property
     def command(self) -> str:
         """The command that is ended early."""
-        return COMMANDS[self.target] + (" --resume" if self.old == "unfinished-run" else "")
+        return COMMANDS[self.target] + (" --resume" if self.resumes and self.old is not None else "")
 
     @property
     def next_command(self) -> str:
         """The command that is run after the one that was ended."""
         return f"{self.command} --resume" if self.resumes and "--resume" not in self.command else self.command
+
+    @property
+    def code(self) -> int:
+        """The exit code of the command that nothing ends early."""
+        return int(self.target in FAILING)
+
+    @property
+    def page(self) -> str:
+        """Name of the page of a report."""
+        return f"{self.target.removesuffix('-results')}.html"
 
     @property
     def is_report(self) -> bool:
@@ -87,12 +96,32 @@ SCENARIOS = (
         ("step-mine/notes.txt", "step-000000000001/notes.txt", ".mine/notes.txt"),
         resumes=True,
     ),
+    Scenario("train transformer", "transformer-run", resumes=True),
+    Scenario("train transformer --resume", "transformer-run", "unfinished-transformer", resumes=True),
+    Scenario("train lstm --resume", "lstm-run", "unfinished-lstm", resumes=True),
     Scenario("simulate over", "simulation", "other-simulation"),
+    Scenario("simulate with ties", "placing"),
+    Scenario("predict --ties over", "tied", "other-tied"),
+    Scenario("predict --proxy over", "proxy", "other-proxy"),
+    Scenario("predict --embeddings over", "linear", "other-linear"),
+    Scenario("rivals over", "rivals", "other-rivals"),
+    Scenario("compare-texts over", "texts", "other-texts"),
+    Scenario("study over", "findings", "other-findings"),
+    Scenario("compare --model over", "checkpoint", "other-checkpoint"),
+    Scenario("report --model", "checkpoint-results"),
     Scenario("compare over", "comparison", "other-comparison"),
     Scenario("export over", "exported", "other-exported"),
     Scenario("report", "page-results"),
     Scenario("report over an unfinished one", "page-results", "unfinished-results", (".mine/notes.txt", "notes.txt")),
 )
+UNFINISHED = {
+    "unfinished-run": "train",
+    "unfinished-transformer": "train transformer",
+    "unfinished-lstm": "train lstm --resume",
+    "unfinished-results": "report",
+}
+"""Older results that were interrupted, and the scenarios whose commands made them."""
+MATERIAL = ("other-results", *{name for one in SCENARIOS for name in (one.target, one.old) if name in COMMANDS})
 BESIDE = ("keep.txt", ".mine/notes.txt", "mine/notes.txt")
 """Files of the user's beside the target; a link points to the first."""
 IN_TEMPORARY = ("mine.txt", "tokengeom-mine/notes.txt", ".tokengeom-mine/notes.txt")
@@ -141,7 +170,7 @@ def prepare(scenario: Scenario, material: Material, place: Place) -> None:
     if scenario.old is not None:
         material.put(scenario.old, place.work / scenario.target)
         if scenario.is_report:
-            material.put("unfinished.html", place.work / "page.html")
+            material.put("unfinished.html", place.work / scenario.page)
     inside = [place.work / scenario.target / name for name in scenario.foreign]
     for path in (*inside, *(place.work / one for one in BESIDE), *(place.temporary / one for one in IN_TEMPORARY)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +258,7 @@ def undisturbed(scenario: Scenario, material: Material, folder: Path) -> Undistu
                 place,
                 before=lambda: in_child(scenario, place, stop, log.fileno()),  # noqa: B023
             )
-            if ended.code:
+            if ended.code != scenario.code:
                 raise RuntimeError(f"tokengeom {scenario.command} failed undisturbed:\n{ended.err}")
             log.seek(0)
             operations[when] = log.read().decode().split("\n")[:-1]
@@ -261,7 +290,7 @@ def kill_once(scenario: Scenario, known: Undisturbed, stop: Stop, material: Mate
     fork = Fork()
     ended = fork(shlex.split(scenario.command), place, limits, lambda: in_child(scenario, place, stop))
     return (
-        _wrong_death(ended, stop)
+        _wrong_death(scenario, ended, stop)
         or _not_whole(scenario, known, place)
         or lost(scenario, place)
         or _left_at_once(scenario, stop, ended, before, place)
@@ -272,10 +301,10 @@ def kill_once(scenario: Scenario, known: Undisturbed, stop: Stop, material: Mate
     )
 
 
-def _wrong_death(ended: Ended, stop: Stop) -> str | None:
+def _wrong_death(scenario: Scenario, ended: Ended, stop: Stop) -> str | None:
     if stop.signal == signal.SIGKILL and ended.code == -signal.SIGKILL and not ended.hung:
         return None
-    return wrong_end(ended, (0, INTERRUPTED))
+    return wrong_end(ended, (scenario.code, INTERRUPTED))
 
 
 def _not_whole(scenario: Scenario, known: Undisturbed, place: Place) -> str | None:
@@ -322,7 +351,7 @@ def _not_saved(scenario: Scenario, known: Undisturbed, stop: Stop, ended: Ended,
 def _next_fails(scenario: Scenario, known: Undisturbed, place: Place) -> str | None:
     """Whether the next command fails, or gives another result than an undisturbed one."""
     ended = Fork()(shlex.split(scenario.next_command), place)
-    wrong = wrong_end(ended, (0,))
+    wrong = wrong_end(ended, (scenario.code,))
     if wrong:
         return f"the next command: {wrong}"
     found = fingerprint(place.work / scenario.target)
@@ -357,15 +386,15 @@ def prepared(material: Material, folder: Path, *, quick: bool) -> list[Scenario]
 
 
 def make_unfinished(material: Material, folder: Path, wanted: Sequence[str | None]) -> None:
-    """An interrupted run and an unfinished report, as older results."""
-    for name, made, record in (("train", "unfinished-run", 3), ("report", "unfinished-results", 3)):
+    """Interrupted runs and an unfinished report, as older results."""
+    for made, name in UNFINISHED.items():
         if made not in wanted or material.path(made).exists():
             continue
-        scenario = next(one for one in SCENARIOS if one.name == name)
+        scenario = replace(next(one for one in SCENARIOS if one.name == name), old=None)
         place = Place.inside(folder / name)
         for one in inputs_of(scenario.command):
             material.put(one, place.work / one)
-        stop = Stop(signal.SIGINT, "before", _place_of_record(scenario, material, folder / f"{name}-whole", record))
+        stop = Stop(signal.SIGINT, "before", _place_of_record(scenario, material, folder / f"{name}-whole", 3))
         ended = Fork()(shlex.split(scenario.command), place, before=lambda: in_child(scenario, place, stop))  # noqa: B023
         if ended.code != INTERRUPTED:
             raise RuntimeError(f"{name} was not interrupted: {ended}")

@@ -22,11 +22,22 @@ ONLY_RUNNING = "only running the study again would show them"
 ONLY_TRAINING = "that training with these settings gives W, H and the state"
 OF_THE_STATE = "the optimizer's memory, the state of generators, and the hash of the labels"
 LIKE_SETTINGS = "that replicates were trained as the settings say, their steps, and seconds"
+OF_MODELS = "W, H and losses of the checkpoints"
 WITHOUT_STATISTICS = "that the prediction is for its statistics"
 
 RECORDED = dict.fromkeys(("tokengeom", "machine", "command"), "the command, the machine and the version")
 """Beginnings of places in every manifest -> what covers them where they are not found."""
 OF_THE_TEXT = {"window.pad": "start markers", "cuts": "what the cuts are called", "corpus": "the text is not kept"}
+OF_RUNS = {
+    "results.0.settings": SETTINGS_OF_RUN,
+    "results.0.entropy": "loss, margin and entropy",
+    **dict.fromkeys(("results.0.seconds", "seconds"), "seconds"),
+    "data": OF_THE_STATE,
+}
+OF_SIMULATIONS = {
+    **dict.fromkeys(("reliability", "standard_error", "wanted", "loss_gaps"), "how alike replicates are"),
+    **dict.fromkeys(("seconds", "steps", "settings"), LIKE_SETTINGS),
+}
 COVERED: dict[str, dict[str, str]] = {
     "stats": {**OF_THE_TEXT, "cuts.0.before": TEXT_NOT_KEPT},
     "pairs": {**OF_THE_TEXT, "ordered": "the text is not kept"},
@@ -38,17 +49,17 @@ COVERED: dict[str, dict[str, str]] = {
     "proxy": {"captured": WITHOUT_STATISTICS},
     "at-loss": dict.fromkeys(("status", "seconds"), ONLY_SOLVING),
     "linear": dict.fromkeys(("context_names", "token_names"), WITHOUT_STATISTICS),
-    "trained": {
-        "results.0.settings": SETTINGS_OF_RUN,
-        "results.0.entropy": "loss, margin and entropy",
-        **dict.fromkeys(("results.0.seconds", "seconds"), "seconds"),
-        "data": OF_THE_STATE,
+    "tied": {**dict.fromkeys(("status", "seconds"), ONLY_SOLVING), "base": WITHOUT_STATISTICS},
+    "checkpoint": {
+        **{f"statistics.{name}": one for name, one in OF_THE_TEXT.items()},
+        "statistics.cuts.0.before": TEXT_NOT_KEPT,
     },
-    "simulation": {
-        **dict.fromkeys(("reliability", "standard_error", "wanted", "loss_gaps"), "how alike replicates are"),
-        **dict.fromkeys(("seconds", "steps", "settings"), LIKE_SETTINGS),
-    },
+    "trained": OF_RUNS,
+    "network": OF_RUNS,
+    "simulation": OF_SIMULATIONS,
+    "placing": OF_SIMULATIONS,
     "comparison": {},
+    "tied-comparison": {},
     "rivals": {},
     "texts": {},
     "exported": dict.fromkeys(("format_version", "files_for", "items", "dimension", "statistics_hash"), EXPORTED),

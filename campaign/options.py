@@ -1,4 +1,4 @@
-"""Values of options: every option of every command, with values of the wrong kind, size or shape."""
+"""Values of options and arguments: all of every command, with values of the wrong kind, size or shape."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ COMMANDS = {
     "explain": "explain prediction the --run run",
     "export": "export prediction --stats stats --out new",
     "neighbours": "neighbours prediction the",
+    "place": "place tied 'the ball' --stats deep-stats",
     "report": f"report text.txt --out new.html {REPORT}",
+    "simulate": "simulate stats --like run --replicates 1 --steps 5",
     "stories": "stories new.txt --words 50",
     "verify": "verify stats",
     "study": "study linear-2d --set steps=20 --no-save",
 }
-INPUTS = ("text.txt", "stats", "other-stats", "prediction", "run", "words.txt", "model", "H.npy")
+"""A command line that works for every command."""
+INPUTS = ("text.txt", "stats", "other-stats", "deep-stats", "prediction", "tied", "run", "words.txt", "model", "H.npy")
 # fmt: off
 _SMALL = (
     "-1", "0", "1", "2", "nan", "inf", "-inf", "", "x", "½", "1e-320", "-9223372036854775809", "\x1b[31m1", "0x10",
@@ -37,7 +40,7 @@ _SMALL = (
 # fmt: off
 _TEXTS = (
     "", "x", "\x1b]0;t\x07", "../..", "/dev/zero", "a" * 5000, "{", "[1", "bpe:", "bpe:-1", "bpe:x", "top-p:2",
-    "count:-1",
+    "count:-1", "positions+", "nan*self", "-1*self+suffixes",
 )
 # fmt: on
 # fmt: off
@@ -63,8 +66,11 @@ def _values(kind: str, name: str) -> tuple[str, ...]:
     return _PATHS if "Path" in kind else _TEXTS
 
 
-def option_values() -> list[tuple[str, list[str]]]:
-    """Every command with one option set to one value; flags are not set."""
+def option_values() -> list[list[str]]:
+    """Every command line with one option set, or one argument replaced; flags are not set.
+
+    Commands, options and arguments are those of the command line itself.
+    """
     import typer
 
     from tokengeom.cli import app
@@ -72,33 +78,36 @@ def option_values() -> list[tuple[str, list[str]]]:
     app.add_commands()
     known: Any = typer.main.get_command(app.app)
     found = []
-    for name, base in COMMANDS.items():
-        for parameter in known.commands[name].params:
-            option = next((one for one in parameter.opts if one.startswith("--")), "")
-            if not option or option[2:] in _NOT_TRIED or getattr(parameter, "is_flag", False):
+    for name, command in known.commands.items():
+        words = shlex.split(COMMANDS[name])
+        given = command.make_context(name, words[1:], resilient_parsing=True).params
+        for parameter in command.params:
+            option = max((one for one in parameter.opts if one.startswith("-")), key=len, default="")
+            if option.lstrip("-") in _NOT_TRIED or getattr(parameter, "is_flag", False):
                 continue
-            kind = str(parameter.type_descriptor.annotation)
-            found += [(base, [option, value]) for value in _values(kind, option[2:])]
+            every = _values(str(parameter.type_descriptor.annotation), option.lstrip("-"))
+            if option:
+                found += [[*words, option, value] for value in every]
+            elif typed := given[parameter.name]:
+                first = str(typed[0] if isinstance(typed, list | tuple) else typed)
+                place = words.index(first, 1)
+                found += [[*words[:place], value, *words[place + 1 :]] for value in every]
     return found
 
 
-def run_option(base: str, option: list[str], material: Material, folder: Path) -> str | None:
-    """Run a command with one option set; returns what is wrong."""
+def run_option(words: list[str], material: Material, folder: Path) -> str | None:
+    """Run a command with one option or argument set; returns what is wrong."""
     place = Place.inside(folder)
     for one in INPUTS:
         if material.path(one).exists():
             material.put(one, place.work / one)
-    ended = Fork()([*shlex.split(base), *option], place)
-    command = "study verify" if base.startswith("study") else base
-    return judged(ended, command, f"{option[0]} {option[1][:40]!r}")
+    ended = Fork()(words, place)
+    return judged(ended, words[0], " ".join(ascii(one[:40]) for one in words))
 
 
 def option_tries(material: Material, seed: int, number: int, *, quick: bool = False) -> list[Try]:
     """``number`` values of options, drawn from all of them; without reports where it must be quick."""
-    every = [one for one in option_values() if not quick or not one[0].startswith(("report", "compare", "rivals"))]
+    slow = ("report", "compare", "rivals", "place", "simulate")
+    every = [one for one in option_values() if not quick or not one[0].startswith(slow)]
     order = generator(seed, "inputs/options").permutation(len(every))[:number]
-    found = []
-    for k in order:
-        base, option = every[k]
-        found.append(Try(f"inputs/options of {base.split()[0]}/{k}", partial(run_option, base, option, material)))
-    return found
+    return [Try(f"inputs/options of {every[k][0]}/{k}", partial(run_option, every[k], material)) for k in order]

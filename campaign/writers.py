@@ -17,7 +17,7 @@ from pathlib import Path
 from campaign.file_operations import RECORD
 from campaign.forks import Ended, Fork, Place, end_with_parent
 from campaign.kills import Scenario, Stop, Undisturbed, in_child, lost, prepare, undisturbed
-from campaign.material import COMMANDS, Material, command_to, inputs_of
+from campaign.material import Material, command_to, inputs_of
 from campaign.saved import fingerprint, listing
 from campaign.tries import Try, chosen, even_shares, excerpt, generator, wrong_end
 
@@ -28,8 +28,14 @@ PAIRS = (
     ("run", "run-2"),
     ("simulation", "other-simulation"),
     ("comparison", "other-comparison"),
-    ("rivals", "rivals"),
-    ("texts", "texts"),
+    ("rivals", "other-rivals"),
+    ("texts", "other-texts"),
+    ("tied", "other-tied"),
+    ("linear", "other-linear"),
+    ("findings", "other-findings"),
+    ("transformer-run", "lstm-run"),
+    ("checkpoint", "other-checkpoint"),
+    ("checkpoint-results", "page-results"),
     ("exported", "other-exported"),
     ("page-results", "other-results"),
     ("proxy", "prediction"),
@@ -39,9 +45,9 @@ PAIRS = (
     ("exported", "run-2"),
 )
 """Results of the two commands; both write to a folder with the name of the first."""
-LATE = ("run", "page-results")
+LATE = ("run", "transformer-run", "page-results", "checkpoint-results")
 QUICK = (("prediction", "other-prediction"), ("run", "run-2"))
-MATERIAL = tuple(name for name in COMMANDS if name not in ("findings", "linear", "judged-results", "at-loss-gamma2"))
+MATERIAL = tuple({name for pair in PAIRS for name in pair})
 QUICK_MATERIAL = ("stats", "other-stats", "prediction", "other-prediction", "run", "run-2")
 
 
@@ -54,8 +60,10 @@ def write_both(first: str, second: str, at: int, known: Undisturbed, material: M
     before = listing(place.work, place.temporary)
     ended = _run_both(scenario, command_to(second, first), at, place, folder)
     target = place.work / first
-    results = {k: known.new if k == 0 else fingerprint(material.path(second)) for k in (0, 1) if ended[k].code == 0}
-    wrong = next(filter(None, (wrong_end(one) for one in ended)), None) or lost(scenario, place)
+    results = {
+        k: known.new if k == 0 else fingerprint(material.path(second)) for k in (0, 1) if ended[k].code == scenario.code
+    }
+    wrong = next(filter(None, (wrong_end(one, (scenario.code, 2)) for one in ended)), None) or lost(scenario, place)
     said = f"exit codes {ended[0].code} and {ended[1].code}"
     if wrong:
         return f"{said}: {wrong}"
@@ -66,7 +74,7 @@ def write_both(first: str, second: str, at: int, known: Undisturbed, material: M
     if len(results) == 2 and begun:
         return f"{said}: two results were saved, and one is lost: {excerpt(ended[0].err + ended[1].err)}"
     more = sorted(set(listing(place.work, place.temporary)) - set(before))
-    more = [name for name in more if not name.startswith((f"work/{first}/", "work/page.html"))]
+    more = [name for name in more if not name.startswith((f"work/{first}/", f"work/{scenario.page}"))]
     if more:
         return f"left over: {', '.join(more[:4])}"
     checked = Fork()(["verify", first, "-q"], place)

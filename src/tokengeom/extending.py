@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tokengeom.results.manifests import MANIFEST as MANIFEST, read_json as read_json
     from tokengeom.results.convert import Matches as Matches, Number as Number, Within as Within, damaged as damaged
     from tokengeom.results.convert import from_plain as from_plain, to_plain as to_plain
+    from tokengeom.results.folders import only_writer as only_writer
     from tokengeom.results.folders import replace_file as replace_file, require_ours as require_ours
 
     # A command of the command line (entry points of the group ``tokengeom.commands``).

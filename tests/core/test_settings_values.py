@@ -19,9 +19,10 @@ from tokengeom import (
     rivals,
     train,
 )
-from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.factors import Factors, check_duplicates, check_embeddings
 from tokengeom.core.settings import check_seed, check_tolerance, make, whole_number
+from tokengeom.corpus.tokenizers import WordTokenizer
 from tokengeom.results.folders import is_plain_name
 from tokengeom.training.settings import TrainingSettings
 
@@ -109,7 +110,11 @@ def test_counts_whose_sum_is_too_large_are_refused(counts: Any) -> None:
             "at must be a prediction .* got str",
         ),
         (lambda _: NextTokenStatistics.from_counts(None), "one column per context; got NoneType .* call tg.count"),
-        (lambda stats: stats.next_tokens("zebra"), "No context of these statistics is 'zebra'"),
+        (lambda stats: stats.next_tokens("zebra"), "No context of these statistics is 'zebra', and none has 'zebra'"),
+        (lambda _: NextTokenStatistics.from_counts(np.eye(2, dtype=bool)), "these are truth values"),
+        (lambda _: Factors.of(([[True]], np.eye(1))), "these are truth values"),
+        (lambda _: WordTokenizer().encode(**wrong(texts=3)), "one text or several; got int"),
+        (lambda _: WordTokenizer(["a", "b"]).decode([7]), "A token is a number from 0 to 1; got 7"),
         (lambda stats: stats.next_tokens(2), "a number from 0 to 1; got 2"),
     ],
 )
@@ -118,6 +123,27 @@ def test_values_of_another_type_are_refused_in_words(call: Any, says: str) -> No
     with pytest.raises(InputError, match=says):
         call(stats)
     assert stats.next_tokens("once upon") == stats.next_tokens(0) == [("x", 1.0)]
+
+
+def test_where_memory_runs_out_the_error_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = NextTokenStatistics.from_counts(np.eye(2))
+    huge = np.broadcast_to(np.ones(()), (2**20, 2**20))
+    with pytest.raises(ResourceError, match=r"A table of 1,048,576 x 1,048,576 must fit in memory: .* sparse matrix"):
+        NextTokenStatistics.from_counts(huge)
+    for error, said in (
+        (MemoryError(), "Memory ran out. Take fewer contexts"),
+        (
+            RuntimeError("can't allocate memory: you tried to allocate 2147483648 bytes"),
+            r"\(2 GiB at once",
+        ),
+    ):
+        monkeypatch.setattr("tokengeom.training.train.train_many", lambda *_, error=error, **__: _raise(error))
+        with pytest.raises(ResourceError, match=said):
+            train(stats, dim=2)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def test_initials_of_a_setting_suggest_it() -> None:

@@ -29,10 +29,10 @@ import typer
 
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
 from tokengeom.cli.output import TerminalConsole, chosen_output, escaped_streams
-from tokengeom.core.errors import TokengeomError
+from tokengeom.core.errors import TokengeomError, out_of_memory
 from tokengeom.core.processes import Interruption, handle_signals
 from tokengeom.core.progress import is_main_process
-from tokengeom.results.folders import made, only_writer, remove_work_folders
+from tokengeom.results.folders import only_writer, remove_work_folders
 from tokengeom.results.manifests import recording_command
 
 EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -40,10 +40,6 @@ EXIT_CLOSED_PIPE = 141
 """What shells show for programs that a closed pipe ends. It is not 0: whether checks failed is not known then."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_OUT_OF_MEMORY = re.compile(
-    "OutOfMemoryError|can't allocate memory|can't start new thread|failed to map segment from shared object"
-)
-"""How PyTorch (on a GPU, on a CPU), Python's threads and its imports say that memory ran out."""
 _SOON = 0.05
 _INTACT = "Results that were saved before are intact."
 
@@ -107,10 +103,8 @@ def _text(error: BaseException) -> str:
         return str(error)
     if _is_usage(error):
         return _usage(error)
-    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(repr(error)):
-        detail = f" ({error})" if str(error) else ""
-        fewer = "Take fewer contexts or tokens, smaller numbers in the options, or a machine with more memory."
-        return f"Memory ran out{detail}. {fewer} {_INTACT}"
+    if said := out_of_memory(error):
+        return f"{said} {_INTACT}"
     if isinstance(error, OSError) and error.errno is not None:
         return _system(error)
     if isinstance(error, UnicodeEncodeError):
@@ -296,7 +290,6 @@ def _only_command(context: typer.Context, given: Mapping[str, Any]) -> Iterator[
         writes = context.info_name not in _HOLD_THEIR_OWN and is_main_process()
         for folder in map(given.get, ("out", "pairs")) if writes else ():
             if isinstance(folder, Path):
-                held.enter_context(made(folder.parent))
                 held.enter_context(only_writer(folder))
         yield
 

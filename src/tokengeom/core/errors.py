@@ -17,7 +17,13 @@ A message states the requirement, the value found, the likely cause, and what to
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
+
+_OUT_OF_MEMORY = re.compile(
+    "OutOfMemoryError|can't allocate memory|can't start new thread|failed to map segment from shared object"
+)
+"""How PyTorch (on a GPU, on a CPU), Python's threads and its imports say that memory ran out."""
 
 
 class TokengeomError(Exception):
@@ -61,4 +67,18 @@ def missing_extra(package: str, extra: str, purpose: str) -> NoReturn:
     raise MissingExtraError(
         f"{purpose} needs the package '{package}', which is not installed. "
         f"Install it with: pip install 'tokengeom[{extra}]'"
+    )
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """What to say of an error that means that memory ran out; None of any other."""
+    if not isinstance(error, MemoryError) and (
+        isinstance(error, TokengeomError) or not _OUT_OF_MEMORY.search(repr(error))
+    ):
+        return None
+    wanted = re.search(r"tried to allocate (\d+) bytes", str(error))
+    detail = f"{int(wanted[1]) / 2**30:,.3g} GiB at once were asked for" if wanted else " ".join(str(error).split())
+    return (
+        f"Memory ran out{f' ({detail})' if detail else ''}. Take fewer contexts or tokens, smaller numbers in the "
+        "settings, or a machine with more memory."
     )

@@ -82,7 +82,7 @@ def seen_tokens(P: sparse.csc_array) -> Int:
 
 
 def refuse_dropped_parts(given: Any) -> None:
-    """Refuse masks and imaginary parts, which NumPy would drop, and times, which it would count."""
+    """Refuse masks and imaginary parts, which NumPy would drop, and times and truth values, which it would count."""
     if np.ma.is_masked(given):
         masked = int(np.sum(np.ma.getmaskarray(given)))
         raise InputError(
@@ -91,14 +91,17 @@ def refuse_dropped_parts(given: Any) -> None:
         )
     if np.iscomplexobj(given):
         raise InputError("numbers must be real; these are complex. Pass array.real if the imaginary parts are 0.")
-    if getattr(getattr(given, "dtype", None), "kind", "") in ("m", "M"):
-        raise InputError("numbers must be real; these are times. Pass array.astype(float) if that is what is meant.")
+    kind = {"m": "times", "M": "times", "b": "truth values"}.get(getattr(getattr(given, "dtype", None), "kind", ""))
+    if kind:
+        raise InputError(f"numbers must be real; these are {kind}. Pass array.astype(float) if that is what is meant.")
 
 
 def dense(matrix: Matrix) -> Float:
     """A float64 array from an array or a scipy sparse matrix."""
     refuse_dropped_parts(matrix)
-    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
+    plain = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
+    refuse_dropped_parts(plain)
+    return np.asarray(plain, dtype=np.float64)
 
 
 def log_sum_exp(x: Float, axis: int = 0) -> Float:

@@ -24,7 +24,7 @@ from os import PathLike
 from pkgutil import iter_modules
 from typing import Any, TypeVar, cast
 
-from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.errors import InputError, ProblemError, ResourceError, out_of_memory
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., object])
@@ -130,6 +130,7 @@ def takes(*kinds: type[Any]) -> Callable[[F], F]:
     """Show the fields of settings in the signature and documentation of a verb that takes them as ``**settings``.
 
     The verb's own arguments are refused where a plain type is wanted and they are of another one, as settings are.
+    Where its memory runs out, the error is one sentence.
     """
 
     def documented(verb: F) -> F:
@@ -140,7 +141,12 @@ def takes(*kinds: type[Any]) -> Callable[[F], F]:
             for name, value in (*zip(own.parameters, arguments, strict=False), *given.items()):
                 if name in own.parameters:
                     _check_type(name, own.parameters[name].annotation, value)
-            return verb(*arguments, **given)
+            try:
+                return verb(*arguments, **given)
+            except (MemoryError, RuntimeError) as error:
+                if said := out_of_memory(error):
+                    raise ResourceError(said) from error
+                raise
 
         named = [given for given in own.parameters.values() if given.kind is not inspect.Parameter.VAR_KEYWORD]
         fields = [field for kind in kinds for field in dataclasses.fields(kind)]

@@ -11,7 +11,7 @@ import re
 import sys
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Self
@@ -26,7 +26,11 @@ from tokengeom.results.manifests import require_regular
 
 def as_texts(given: Sequence[str]) -> Sequence[str]:
     """Several texts; a single string is one of them, and not one per character."""
-    return [given] if isinstance(given, str) else given
+    texts = [given] if isinstance(given, str | bytes) or not isinstance(given, Iterable) else list(given)
+    for text in texts:
+        if not isinstance(text, str):
+            raise TokenizerError(f"A tokenizer encodes one text or several; got {type(text).__name__}.")
+    return texts
 
 
 class AbstractTokenizer(ABC):
@@ -156,7 +160,10 @@ class AbstractSplitter(AbstractTokenizer):
     def token(self, identifier: int) -> str:
         if len(self._tokens) != len(self._ids):
             self._tokens = list(self._ids)
-        return self._tokens[identifier]
+        try:
+            return self._tokens[identifier]
+        except (IndexError, TypeError):
+            raise TokenizerError(f"A token is a number from 0 to {self.size - 1}; got {identifier!r}.") from None
 
     def decode(self, ids: Sequence[int]) -> str:
         """The tokens with a space between them; the original spacing is not kept."""

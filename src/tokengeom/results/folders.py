@@ -233,9 +233,10 @@ def _put_back(work: Path, target: str | None) -> None:
 def only_writer(results: Path) -> Iterator[None]:
     """Hold a lock on a folder of results; a second command that writes to the same folder is refused meanwhile.
 
+    The lock lies beside the folder: the folder that holds both is made where there is none.
     The system releases the lock when the process ends; the next command uses and removes the file of a killed one.
     """
-    with ExitStack() as stack:
+    with made(results.parent), ExitStack() as stack:
         if _HAS_LOCKS:
             lock = lock_of(results)
             stack.callback(os.close, _lock_file(lock, results))

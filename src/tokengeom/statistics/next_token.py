@@ -331,10 +331,14 @@ class NextTokenStatistics(AbstractResult):
     def next_tokens(self, j: int | str, k: int | None = None) -> list[tuple[str, float]]:
         """The ``k`` most frequent next tokens of context j, a number or its text, with their probabilities in order."""
         if isinstance(j, str):
-            found = (i for i in range(self.m) if self.context_text(i).split() == j.split())
-            if (i := next(found, None)) is None:
-                raise StatisticsError(f"No context of these statistics is '{j}'. tg.place takes contexts of any text.")
-            j = i
+            words = [self.context_text(i).split() for i in range(self.m)]
+            if (wanted := j.split()) not in words:
+                unknown = [word for word in wanted if not any(word in known for known in words)]
+                why = f", and none has {' or '.join(map(repr, unknown[:3]))}" if unknown else ""
+                raise StatisticsError(
+                    f"No context of these statistics is '{j}'{why}. tg.place takes contexts of any text."
+                )
+            j = words.index(wanted)
         if not 0 <= (j := whole_number("The context", j)) < self.m:
             raise StatisticsError(f"The context must be a text or a number from 0 to {self.m - 1}; got {j}.")
         entries = slice(self.table.indptr[j], self.table.indptr[j + 1])

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Float, Int, refuse_dropped_parts
+from tokengeom.core.resources import free_memory, require_memory
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
@@ -38,12 +39,19 @@ def as_matrix(given: ArrayLike | sparse.sparray | sparse.spmatrix) -> sparse.coo
     try:
         refuse_dropped_parts(given)
         matrix: Any = given if sparse.issparse(given) else np.asarray(given)
+        refuse_dropped_parts(matrix)
     except (TypeError, ValueError) as error:
         raise StatisticsError(f"Statistics are made from a V x m matrix of numbers: {error}") from error
-    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+    if matrix.ndim != 2 or matrix.dtype.kind not in "iuf":
         raise StatisticsError(
             f"Statistics are made from a V x m matrix of real numbers, with one column per context; got "
             f"{type(given).__name__} with {matrix.ndim} dimensions of {matrix.dtype}. To count a text, call tg.count."
+        )
+    if not sparse.issparse(matrix):
+        # One byte per entry finds those that are not 0, and each of these is kept with its place.
+        needed = int(matrix.size if matrix.size > free_memory() else 24 * np.count_nonzero(matrix))
+        require_memory(
+            needed, f"A table of {matrix.shape[0]:,} x {matrix.shape[1]:,}", "Pass a sparse matrix of SciPy."
         )
     return sparse.coo_array(matrix)
 

@@ -24,7 +24,7 @@ from tokengeom.core.settings import make, takes
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear, factored_bytes
 from tokengeom.models.network import Network, network_bytes
 from tokengeom.models.networks.base import architecture_named
-from tokengeom.results.folders import made, only_writer
+from tokengeom.results.folders import only_writer
 from tokengeom.results.manifests import MANIFEST
 from tokengeom.training.loop import ENOUGH, AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
 from tokengeom.training.objective import SoftLabels, WindowSampler
@@ -128,7 +128,7 @@ def _only_trainer(checkpoints: Checkpoints | None) -> Iterator[None]:
     if checkpoints is None or not is_main_process():
         yield
         return
-    with made(checkpoints.folder.parent), only_writer(checkpoints.folder):
+    with only_writer(checkpoints.folder):
         yield
 
 

@@ -29,6 +29,7 @@ from tokengeom.results.registry import result_class
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.verification.predictions import ACCEPTED
+from tokengeom.verification.sources import check_statistics
 from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
 
 SOLVED_AGAIN = 2e-3
@@ -131,8 +132,8 @@ def rivals_again(claimed: Rivals, nearby: NearbyResults) -> Checks:
 
 
 def check_checkpoints(claimed: CheckpointCurve, nearby: NearbyResults) -> Checks:
-    """The checks of each comparison; neither the models nor the prediction are saved with them."""
-    checks: Checks = {}
+    """The checks of statistics and of each comparison; neither the models nor the prediction are saved with them."""
+    checks = {} if claimed.stats is None else under("statistics", check_statistics(claimed.stats, nearby))
     for place, point in enumerate(claimed.points, start=1):
         checks |= under(f"checkpoint {place}", check_comparison(point.comparison, nearby))
     return checks | {

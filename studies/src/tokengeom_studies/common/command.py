@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,7 @@ from tokengeom.extending import (
     hash_of_saved,
     is_quiet,
     missing_extra,
+    only_writer,
     print_result,
     progress_shown,
     starting_with,
@@ -234,7 +236,7 @@ def _measure(
 def _run(study: AbstractStudy, recipe: Recipe, out: Path | None, kept: Path | None = None) -> _StudyRun:
     """Run a study, or read its kept rows, and save what it found."""
     began = time.monotonic()
-    with progress_shown() as progress:
+    with progress_shown() as progress, nullcontext() if out is None else only_writer(out):
         findings = study.run(recipe, progress) if kept is None else _measured([study], "--from").from_kept(kept)
         if out is not None:
             findings.save(out)
