@@ -1,15 +1,16 @@
 """Checks of comparisons, tables of explanations, comparisons of texts, and checkpoints.
 
 Each is made again from the saved results behind it, where these lie beside it, with the same draws from the same seed,
-and every entry of the two must be the same (`_same_entries`). Predictions that were saved are used as they are; those
+and every entry of the two must be the same (`_made_again`). Predictions that were saved are used as they are; those
 that were not saved are solved for again. Results of earlier versions were measured differently and are not made again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tokengeom.comparison.checkpoints import CheckpointCurve
@@ -20,7 +21,7 @@ from tokengeom.comparison.explained import RivalRow
 from tokengeom.comparison.inputs import NOT_SAVED, MadeFrom
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
-from tokengeom.comparison.target import norm_sentence, ties_sentences
+from tokengeom.comparison.target import AT_LOSS, norm_sentence, ties_sentences
 from tokengeom.comparison.text_comparison import TextComparison
 from tokengeom.core.errors import TokengeomError
 from tokengeom.results.contract import NearbyResults, under
@@ -65,25 +66,26 @@ def _compare_again(claimed: Comparison, said: Sequence[str], nearby: NearbyResul
         return not_computed("agreements, intervals, floors, what is explained, and other explanations", sources)
     settings: dict[str, Any] = {**sources.settings, **_draws(claimed)}
     settings["proven_within"] = min(settings.get("proven_within", ACCEPTED), ACCEPTED)
-    try:
-        again = compare(sources.prediction, sources.runs, stats=sources.stats, at=sources.at or None, **settings)
-    except TokengeomError as error:
-        return {f"the results beside it can be compared ({error})": False}
-    solved = bool(again.at) and not sources.at and not isinstance(sources.prediction, LossPrediction)
+    again = partial(compare, sources.prediction, sources.runs, stats=sources.stats, at=sources.at or None, **settings)
+    given = bool(sources.at) or isinstance(sources.prediction, LossPrediction)
+    solved = not given and any(key in AT_LOSS for key in claimed.targets)
     names = "agreements rows unexplained disagreement loss_gap norm runs prediction_kind circumstances limitations"
     on_norm, on_ties = norm_sentence(claimed.norm, sources.runs[0], claimed.targets), ties_sentences(claimed.rows)
-    return {
-        **_same_entries(claimed, again, names, SOLVED_AGAIN if solved else RECOMPUTED),
-        "computed again, the sentences on norm and ties are the same": list(said) == [*on_norm, *on_ties],
-    }
+    same_sentences = list(said) == [*on_norm, *on_ties]
+    checks: Checks = {"computed again, the sentences on norm and ties are the same": same_sentences}
+    return _made_again(claimed, again, names, SOLVED_AGAIN if solved else RECOMPUTED) | checks
 
 
 def _draws(claimed: Comparison | Rivals) -> dict[str, Any]:
     return {"permutations": claimed.permutations, "seed": claimed.seed}
 
 
-def _same_entries(claimed: object, again: object, names: str, tolerance: float) -> Checks:
-    """Whether two results have the same entries; rows of explanations are compared by name, as near ones may swap."""
+def _made_again(claimed: object, make: Callable[[], object], names: str, tolerance: float = SOLVED_AGAIN) -> Checks:
+    """Whether a result, made again, has the same entries; rows of explanations by name, as near ones may swap."""
+    try:
+        again = make()
+    except TokengeomError as error:
+        return {f"it can be made again from the results beside it ({error})": False}
 
     def plain(result: object, name: str) -> Any:
         entry = getattr(result, name)
@@ -124,11 +126,8 @@ def rivals_again(claimed: Rivals, nearby: NearbyResults) -> Checks:
         return not_computed("agreements, intervals, floors and differences", sources)
     assert sources.stats is not None, "asked for"
     settings = {name: value for name, value in sources.settings.items() if name != "held_out"} | _draws(claimed)
-    try:
-        again = rivals(sources.stats, sources.runs, sources.prediction, at=sources.at, **settings)
-    except TokengeomError as error:
-        return {f"the results beside it can be explained ({error})": False}
-    return _same_entries(claimed, again, "rows held_out prediction runs loss_gap limitations", SOLVED_AGAIN)
+    again = partial(rivals, sources.stats, sources.runs, sources.prediction, at=sources.at, **settings)
+    return _made_again(claimed, again, "rows held_out prediction runs loss_gap limitations")
 
 
 def check_checkpoints(claimed: CheckpointCurve, nearby: NearbyResults) -> Checks:
@@ -150,12 +149,9 @@ def check_texts(claimed: TextComparison, nearby: NearbyResults) -> Checks:
     missing = [wanted for wanted, stats in zip(hashes, given, strict=True) if stats is None]
     if missing:
         return checks | not_computed("shares, agreements and movements", not_beside("statistics", missing[0]))
-    try:
-        again = compare_texts(*given, **claimed.keywords)  # type: ignore[arg-type]
-    except TokengeomError as error:
-        return checks | {f"the statistics beside it can be compared ({error})": False}
+    again = partial(compare_texts, *given, **claimed.keywords)  # type: ignore[arg-type]
     names = "first second is_proxy loss_gap agreements halves tokens contexts limitations"
-    return checks | _same_entries(claimed, again, names, SOLVED_AGAIN)
+    return checks | _made_again(claimed, again, names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,10 +180,9 @@ def find_sources(origin: MadeFrom | None, nearby: NearbyResults, needed: str) ->
     stats = nearby.find(NextTokenStatistics, hash=origin.statistics)
     found = {seal: stats if name == "statistics" else _saved(nearby, seal) for name, seal in named if seal is not None}
     missing = [(name, seal) for name, seal in named if seal is not None and found[seal] is None]
-    for name, seal in missing:
-        if seal == NOT_SAVED:
-            # No folder helps.
-            return f"the {name} was not a saved result"
+    # Where it was not saved, no folder helps.
+    for name in (name for name, seal in missing if seal == NOT_SAVED):
+        return f"the {name} was not a saved result"
     if missing:
         return not_beside(*missing[0])
     runs, at = [found[seal] for seal in origin.runs], [found[seal] for seal in origin.at]

@@ -258,15 +258,14 @@ def _linear_conditions(prediction: LinearPrediction) -> Checks:
     else:
         separated = problem.refute(separable.proof)
         checks["the refutation of separability is valid"] = separated.value <= PROOF
-    checks["the certificate of compatibility is the one claimed"] = close(compatible.certificate, solved)
-    checks["the certificate of separability is the one claimed"] = close(separable.certificate, separated)
     margin = prediction.effective_margin if separable else 0.0
     checks["the margin is the one claimed"] = close(prediction.margin, margin)
-    for name, claimed, describe in (
-        ("compatibility", compatible, describe_compatibility),
-        ("separability", separable, describe_separability),
+    for name, claimed, again, describe in (
+        ("compatibility", compatible, solved, describe_compatibility),
+        ("separability", separable, separated, describe_separability),
     ):
         described = describe(data, claimed.holds, claimed.certificate, claimed.proof)
+        checks[f"the certificate of {name} is the one claimed"] = close(claimed.certificate, again)
         checks[f"{name} is described as its proof shows it"] = same(claimed.to_dict(), described.to_dict())
     return checks
 

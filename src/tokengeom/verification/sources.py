@@ -19,7 +19,7 @@ from tokengeom.core.numerics import Arrays
 from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.base import architecture_named, import_torch
-from tokengeom.results.contract import SAME, SNAPSHOTS, NearbyResults, check_hashes, read_saved, under
+from tokengeom.results.contract import SAME, SNAPSHOTS, NearbyResults, read_saved, under
 from tokengeom.results.convert import to_plain
 from tokengeom.results.manifests import MANIFEST, read_json
 from tokengeom.statistics.cuts import WINDOWS, Effect, Totals
@@ -29,35 +29,26 @@ from tokengeom.statistics.ordered_pairs import pair_rows, read_ordered_shards
 from tokengeom.statistics.pairs import CountedPairs
 from tokengeom.statistics.saved_statistics import in_order, rises
 from tokengeom.statistics.sorting import PairRows
-from tokengeom.statistics.windows import START, Windows
+from tokengeom.statistics.windows import START
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run, Snapshot, fits_state, load_runs
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulation import Simulation
 from tokengeom.training.train import build_network
-from tokengeom.verification.verify import AS_RECORDED, Checks, same, with_statistics
+from tokengeom.verification.verify import Checks, same, with_statistics
 
 
 def check_statistics(stats: NextTokenStatistics, nearby: NearbyResults) -> Checks:
     """Whether everything that follows from counts, contexts and names is what the manifest states."""
     if stats.claimed is None:
         return {}
-    computed, claimed = stats.to_dict(), stats.claimed
-
-    def equal(*names: str) -> bool:
-        return all(same(claimed.get(name), computed[name], SAME) for name in names)
-
-    return {
-        "the sizes are the ones claimed": equal("windows", "contexts", "vocabulary"),
-        "the cuts lead to these sizes": not stats.has_counts or lead_to(stats.effects, stats.totals),
-        "coverage and share left out are the ones claimed": equal("coverage", "left_out"),
-        "the entropy floor is the one claimed": equal("entropy_nats"),
-        "the supports are the ones claimed": equal("distinct_supports", "one_hot_share"),
-        "the estimates of completeness are the ones claimed": equal("completeness"),
-        "the tokenizer is the one claimed": equal("tokenizer"),
-        "counts, contexts and vocabulary have the hash claimed": equal("hash"),
-        **_check_text(stats),
+    names, again = "windows contexts vocabulary coverage left_out entropy_nats distinct_supports", stats.to_dict()
+    equal = {
+        f"computed again, it has the same {name}": same(stats.claimed.get(name), again[name], SAME)
+        for name in f"{names} one_hot_share completeness tokenizer hash".split()
     }
+    lead = not stats.has_counts or lead_to(stats.effects, stats.totals)
+    return {"the cuts lead to these sizes": lead, **equal, **_check_text(stats)}
 
 
 def _check_text(stats: NextTokenStatistics) -> Checks:
@@ -74,20 +65,19 @@ def _check_text(stats: NextTokenStatistics) -> Checks:
             stats.vocabulary, stats.tokenizer, stats.text_vocabulary
         ),
         "contexts are in the order of their ids": in_order(stats.contexts),
-        **_check_padding(stats.windows, not stats.effects, bool((stats.contexts == START).any())),
+        **_check_padding(stats, bool((stats.contexts == START).any())),
         unknown: None,
     }
 
 
-def _check_padding(windows: Windows, is_whole: bool, has_start: bool) -> Checks:
+def _check_padding(stats: NextTokenStatistics, has_start: bool) -> Checks:
     """Whether contexts at the beginning of documents show what is said of padding, and what no cut can show."""
-    shown: Checks = {"documents begin with start markers where they are said to": windows.pad == has_start}
-    if is_whole:
-        return shown
-    return {
-        "what the cuts are called, and whether documents begin with start markers where no context shows it: they are "
-        "as recorded when it was made": None
-    } | (shown if has_start else {})
+    assert stats.windows is not None
+    said = "what the cuts are called, and whether documents begin with start markers where no context shows it: they "
+    checks: Checks = {f"{said}are as recorded when it was made": None} if stats.effects else {}
+    if has_start or not stats.effects:
+        checks["documents begin with start markers where they are said to"] = stats.windows.pad == has_start
+    return checks
 
 
 def names_fit(names: Sequence[str], tokenizer: AbstractTokenizer | None, vocabulary: int) -> bool:
@@ -115,8 +105,7 @@ def check_pairs(pairs: CountedPairs, nearby: NearbyResults) -> Checks:
         return {}
     are_possible, are_in_order = _check_parts(pairs)
     possible: Checks = {"every pair has ids in range and a count of at least 1": are_possible}
-    if pairs.ordered:
-        possible["the pairs are in order"] = are_in_order
+    possible |= {"the pairs are in order": are_in_order} if pairs.ordered else {}
     if not all(possible.values()):
         return possible
     try:
@@ -194,22 +183,15 @@ NOT_CHECKED: Checks = {
 
 
 def check_runs(folder: Path, nearby: NearbyResults) -> Checks:
-    """Check a folder with a run, or with the replicates of a batched run: hashes, then what `check_run` checks."""
-    checks: Checks = {**check_hashes(folder)}
-    if not all(checks.values()):
-        return checks
-    try:
-        # Only a snapshot says at which step it was made, and only it has a state.
-        is_snapshot = fnmatch(folder.name, SNAPSHOTS) or "step" in read_json(folder / MANIFEST)
-        snapshot = read_saved(folder, Run.kind, Run.format_version, Snapshot.read) if is_snapshot else None
-        runs = load_runs(folder) if snapshot is None else snapshot.runs
-    except InputError as error:
-        return {**checks, f"the result can be read ({error})": False}
+    """What `check_run` checks, for the run in a folder or every replicate of a batched run, and what a snapshot is."""
+    # Only a snapshot says at which step it was made, and only it has a state.
+    is_snapshot = fnmatch(folder.name, SNAPSHOTS) or "step" in read_json(folder / MANIFEST)
+    snapshot = read_saved(folder, Run.kind, Run.format_version, Snapshot.read) if is_snapshot else None
+    runs = load_runs(folder) if snapshot is None else snapshot.runs
+    checks: Checks = {}
     for r, run in enumerate(runs):
         checks |= under(f"replicate {r}", check_run(run, nearby)) if len(runs) > 1 else check_run(run, nearby)
-    if snapshot is not None:
-        checks |= check_snapshot(snapshot, folder.name, nearby)
-    return {**checks, AS_RECORDED: None}
+    return checks if snapshot is None else checks | check_snapshot(snapshot, folder.name, nearby)
 
 
 def check_snapshot(snapshot: Snapshot, name: str, nearby: NearbyResults) -> Checks:

@@ -36,9 +36,10 @@ CHECKS = {
     for kind in kinds
 }
 """Kind of a result -> the function that checks such a result: ``check(result, nearby)``."""
-FOLDER_CHECKS: dict[str, str] = {
+REPORT = "tokengeom-report"
+FOLDER_CHECKS = {
     "tokengeom-run": "tokengeom.verification.sources.check_runs",
-    "tokengeom-report": "tokengeom.verification.reports.check_report",
+    REPORT: "tokengeom.verification.reports.check_report",
 }
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""
 GROUP = "tokengeom.checks"
@@ -77,11 +78,10 @@ class Verification:
     @staticmethod
     def of(checks: Mapping[str, bool | None], seal: str = "", *, expected: bool = False) -> Verification:
         """From sentences and whether each holds; None means not checked."""
-        checked = tuple(sentence for sentence, holds in checks.items() if holds is not None)
-        # A truth value of NumPy is not the object False.
-        failed = tuple(sentence for sentence in checked if not checks[sentence])
         not_checked = tuple(sentence for sentence, holds in checks.items() if holds is None)
-        return Verification(checked, failed, not_checked, seal, expected)
+        checked = tuple(sentence for sentence in checks if sentence not in not_checked)
+        # A truth value of NumPy is not the object False.
+        return Verification(checked, tuple(one for one in checked if not checks[one]), not_checked, seal, expected)
 
     @property
     def ok(self) -> bool:
@@ -98,14 +98,12 @@ class Verification:
             f"{made} check{'' if made == 1 else 's'}, {len(self.failed)} failed; "
             f"{left} claim{'' if left == 1 else 's'} not checked."
         )
-        if not self.ok:
-            return counted
-        if self.expected:
-            return f"{counted} The result is untouched: its hash is the expected one."
-        return (
-            f"{counted} The result is consistent. Consistent hashes can be forged: to know that it is the result that "
-            "was made, give --expect HASH, the hash that was printed then."
+        consistent = (
+            " The result is consistent. Consistent hashes can be forged: to know that it is the result that was made, "
+            "give --expect HASH, the hash that was printed then."
         )
+        untouched = " The result is untouched: its hash is the expected one."
+        return counted + ((untouched if self.expected else consistent) if self.ok else "")
 
 
 @takes()
@@ -161,21 +159,20 @@ def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path])
 def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
     """Check a saved folder of any kind: files against their hashes, then what the result claims."""
     kind = read_kind(folder)
-    if kind == EXPORTED:
-        numbers = "the exported numbers: compare them with the result they were made from"
-        return {**check_hashes(folder), numbers: None, AS_RECORDED: None}
-    checks: Checks
-    if kind in FOLDER_CHECKS:
-        checks = registered(kind, FOLDER_CHECKS, GROUP)(folder, nearby)
-        return checks
-    checks = {**check_hashes(folder)}
+    # The files of a report are those of its stages.
+    checks: Checks = {} if kind == REPORT else {**check_hashes(folder)}
     if not all(checks.values()):
         return checks
     try:
-        result = result_class(kind).load(folder)
+        if kind == EXPORTED:
+            checks["the exported numbers: compare them with the result they were made from"] = None
+        elif kind in FOLDER_CHECKS:
+            checks |= registered(kind, FOLDER_CHECKS, GROUP)(folder, nearby)
+        else:
+            checks |= check_result(result_class(kind).load(folder), nearby)
     except InputError as error:
         return {**checks, f"the result can be read ({error})": False}
-    return {**checks, **check_result(result, nearby), AS_RECORDED: None}
+    return checks if kind == REPORT else {**checks, AS_RECORDED: None}
 
 
 def check_result(result: AbstractResult, nearby: NearbyResults = ALONE) -> Checks:
