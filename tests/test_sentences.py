@@ -366,7 +366,7 @@ def test_every_sentence_of_a_page_states_what_the_numbers_say(text: str) -> None
     made = contents_of(TEXTS[text](), steps=20)
     contents = replace(made, comparisons={RUN: comparison}, at_loss={RUN: comparison.at})
     words = visible(render(contents))
-    verdict = comparison.judged_as("run")
+    verdict = comparison.judged()
     assert verdict is not None
     assert (verdict.outcome, verdict.reasons) == (comparison.verdict, comparison.reasons[: len(verdict.reasons)])
     # A page shows formulas in their own form, such as S~; sentences are looked for in the same form.

@@ -228,7 +228,7 @@ def test_a_record_is_compared_with_the_prediction_nearest_to_its_own_loss(
         near = p.at(grid, tolerance=2e-3)
         groups = p.context_groups
         expected = directional_agreement(
-            Factors(near.W, near.H).context_directions, here.readout.context_directions, groups
+            Factors(near.W, near.H).context_directions, here.factors.context_directions, groups
         )
         assert agreement[0] == pytest.approx(expected, abs=2e-3)
     assert min(float(probes[name](here)) for name in LIMIT) < 1.0  # type: ignore[arg-type]

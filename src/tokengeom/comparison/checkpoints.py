@@ -155,7 +155,7 @@ class CheckpointComparison(FactorsInside):
                 f"After the support policy it is {gap:.4f} nats above the floor: the prediction at the loss is for "
                 "this gap."
             )
-        return "\n".join([*lines, self.comparison.summary_about("model")])
+        return "\n".join([*lines, self.comparison.summary("model")])
 
     def _bos_sentence(self) -> str:
         read = "its BOS token before every context" if self.bos else "the contexts alone, without its BOS token"

@@ -312,12 +312,11 @@ class Comparison(AbstractJsonResult):
         ]
         return replace(self, unexplained=tuple(named))
 
-    def summary(self) -> str:
-        """The verdict with its reasons, every number with its meaning, and the limitations, one per line."""
-        return self.summary_about("run")
+    def summary(self, noun: str = "run") -> str:
+        """The verdict with its reasons, every number with its meaning, and the limitations, one per line.
 
-    def summary_about(self, noun: str) -> str:
-        """The same in sentences that call what was compared by this noun: "run" or "model"."""
+        ``noun`` is what sentences call that which was compared: "run" or "model".
+        """
         numbers = [f"{name}: {agreement} ({meaning(name)})" for name, agreement in self.agreements.items()]
         sources = [] if self.disagreement is None else self.disagreement.sentences(noun)
         scale = describe_scale(self.permutations, self.runs)
@@ -326,7 +325,7 @@ class Comparison(AbstractJsonResult):
 
     def reasons_about(self, noun: str) -> Sequence[str]:
         """The verdict as sentences that call what was compared by this noun, the first of which says it all."""
-        verdict = None if noun == "run" else self.judged_as(noun)
+        verdict = None if noun == "run" else self.judged(noun)
         made = () if verdict is None else verdict.reasons
         # What a comparison says besides its verdict comes last, and does not name what was compared.
         return [*made, *self.reasons[len(made) :]]
@@ -357,12 +356,8 @@ class Comparison(AbstractJsonResult):
         rows = [(name, *agreement.cells(), meaning(name)) for name, agreement in self.agreements.items()]
         return html_table(self.title, rows, [*self.reasons, *self.limitations], columns)
 
-    def judged(self) -> Verdict | None:
-        """The verdict that the numbers give; None where it cannot be derived from them."""
-        return self.judged_as("run")
-
-    def judged_as(self, noun: str) -> Verdict | None:
-        """The same in sentences that call what was compared by this noun: "run" or "model"."""
+    def judged(self, noun: str = "run") -> Verdict | None:
+        """The verdict that the numbers give, in sentences about a "run" or a "model"; None where it is not derived."""
         if self.prediction_kind == "linear":
             return judge_decoder(self["cosine_without_finite"])
         return None if self.evidence is None or self.measure < 2 else judge(self.evidence, noun)

@@ -368,10 +368,7 @@ def rival_rows(
     return [
         RivalRow(
             rival=explanations[key].name,
-            meaning=explanations[key].meaning,
-            uses=explanations[key].uses,
-            parameters=explanations[key].parameters,
-            ours=explanations[key].ours,
+            **{name: value for name, value in asdict(explanations[key]).items() if name != "name"},
             items=numbers.items,
             agreement=agreements[key, agreement],
             similarity=agreements[key, similarity],

@@ -57,7 +57,7 @@ from tokengeom.comparison.similarity import (
     directional_similarity,
     subspace_collapse,
 )
-from tokengeom.comparison.similarity_numbers import KINDS, SimilarityNumbers
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, choose_norm, norm_of, norms_at_loss, too_large
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
@@ -75,15 +75,8 @@ from tokengeom.theory.proxy import proxy_factors
 from tokengeom.training.loop import Probe, State
 from tokengeom.training.objective import SoftLabels
 
-NAMES = (
-    "loss_gap",
-    "context_agreement",
-    "token_agreement",
-    "limit_context_agreement",
-    "limit_token_agreement",
-    "efficiency",
-    "collapse",
-)
+AGREEMENTS = ("context_agreement", "token_agreement")
+NAMES = ("loss_gap", *AGREEMENTS, *map(LIMIT.named, AGREEMENTS), "efficiency", "collapse")
 """Every number, in the order in which a monitor returns them."""
 NEARLY_UNIFORM = 0.9
 """Share of the loss gap of a uniform guess above which nothing is predicted at the loss: there logits are nearly 0, and
@@ -194,7 +187,7 @@ class Monitor:
         numbers = {LIMIT.named(number): value for (key, number), value in values.items() if key == LIMIT.key}
         if norm is not None:
             key = AT_LOSS[norm].key
-            numbers |= {number: values[key, number] for number in ("context_agreement", "token_agreement")}
+            numbers |= {number: values[key, number] for number in AGREEMENTS}
             numbers["efficiency"] = at[norm].efficiency(factors.logits)[0]
         return numbers | {"loss_gap": gap, "collapse": subspace_collapse(factors.H, self.prediction.context_groups)}
 
@@ -268,7 +261,7 @@ def linear_probes(prediction: LinearPrediction) -> dict[str, Probe]:
     numbers = DecoderNumbers(Factors(prediction.W_mm, prediction.data.H), prediction)
 
     def measure(state: State) -> dict[str, float]:
-        return {name: value for (_, name), value in replace(numbers, run=state.readout).values().items()}
+        return {name: value for (_, name), value in replace(numbers, run=state.factors).values().items()}
 
     shape = prediction.W_mm.shape
     return _probes([name for _, name in numbers.values()], measure, lambda run: run.require_decoder(shape))
@@ -311,7 +304,7 @@ def feature_probes(
     predictions = PredictionsAtLoss(prediction, norm, per_decade=4, tolerance=2e-3) if is_wanted else None
 
     def measure(state: State) -> dict[str, float]:
-        run, numbers = state.readout, dict[str, float]()
+        run, numbers = state.factors, dict[str, float]()
         at = None if predictions is None else predictions.at(state.labels.loss_gap(state.L))
         for named, target in ((str, None if at is None else Factors(at.W, at.H)), (LIMIT.named, limit)):
             if target is not None:
@@ -326,8 +319,8 @@ def feature_probes(
             numbers |= {named("context_similarity"): contexts, named("token_similarity"): tokens}
         return numbers | {"collapse": subspace_collapse(run.H, prediction.context_groups)}
 
-    agreements, similarities = (tuple(f"{item}_{kind}" for item in ("context", "token")) for kind in KINDS)
-    names = [*(agreements if is_wanted else ()), *map(LIMIT.named, agreements), "finite_distance", "logit_distance"]
+    similarities = ("context_similarity", "token_similarity")
+    names = [*(AGREEMENTS if is_wanted else ()), *map(LIMIT.named, AGREEMENTS), "finite_distance", "logit_distance"]
     names += [*similarities, *map(PROXY.named, similarities), "collapse"]
     return _probes(names, measure, lambda run: run.require_sizes(V, m))
 
@@ -369,7 +362,7 @@ def _probes(
 
     def probe(name: str, state: State) -> float:
         if state not in known:
-            require_shape(state.readout)
+            require_shape(state.factors)
             is_finite = np.isfinite(state.W).all() and np.isfinite(state.H).all()
             known[state] = measure(state) if is_finite else {}
         return known[state].get(name, float("nan"))

@@ -127,19 +127,12 @@ class AbstractLanguageModel(ABC):
                 f"{self.name} has no token that starts a text (bos_token), and contexts at the start of a document "
                 "need one. Count without padding, and read without BOS."
             )
-        sequences = [self._sequence(row, bos) for row in rows]
-        self._require_lengths(sequences)
-        return sequences
-
-    def _sequence(self, row: tuple[int, ...], bos: bool) -> tuple[int, ...]:
-        tokens = tuple(z for z in row if z != START)
-        return (int(self.bos), *tokens) if self.bos is not None and (bos or START in row) else tokens
-
-    def _require_lengths(self, sequences: Sequence[tuple[int, ...]]) -> None:
-        lengths = [len(tokens) for tokens in sequences]
-        if not lengths or min(lengths) == 0:
+        first = () if self.bos is None else (int(self.bos),)
+        read = [(*(first if bos or START in row else ()), *(z for z in row if z != START)) for row in rows]
+        if not read or not min(map(len, read)):
             raise CheckpointError("A model needs at least one token; got no context, or one without any token.")
-        self.require_length(max(lengths))
+        self.require_length(max(map(len, read)))
+        return read
 
     def require_length(self, length: int) -> None:
         """Refuse contexts of more tokens (BOS included) than the model has positions."""

@@ -69,7 +69,9 @@ class NetworkInputs:
     @classmethod
     def of(cls, stats: NextTokenStatistics, *, causal: bool, tied: bool) -> NetworkInputs:
         """The inputs for the contexts of statistics; ``tied`` numbers the next tokens first."""
-        ids = _left_aligned(_tokens_of_contexts(stats))
+        ids = _tokens_of_contexts(stats)
+        # Tokens on the left in their order, padding on the right.
+        ids = np.take_along_axis(ids, np.argsort(ids == ABSENT, axis=1, kind="stable"), axis=1)
         first = _next_token_ids(stats) if tied else np.zeros(0, np.int64)
         numbers, tokens = _numbered(ids, first)
         rows, row = _shared_rows(numbers, tokens - 1) if causal else (numbers, np.arange(len(numbers)))
@@ -96,12 +98,6 @@ def _tokens_of_contexts(stats: NextTokenStatistics) -> Int:
             "give from_counts an m x L array of token ids as contexts; model='ufm' needs no tokens."
         )
     return np.asarray(stats.contexts, np.int64)
-
-
-def _left_aligned(contexts: Int) -> Int:
-    """Tokens on the left in their order, padding on the right."""
-    order = np.argsort(contexts == ABSENT, axis=1, kind="stable")
-    return np.take_along_axis(contexts, order, axis=1)
 
 
 def _numbered(ids: Int, first: Int) -> tuple[Int, int]:

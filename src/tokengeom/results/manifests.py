@@ -27,7 +27,6 @@ OF_EVERY_MANIFEST = ("format", "format_version", "tokengeom", "machine", "comman
 """Entries of the manifest of a result of any kind."""
 LARGEST_MANIFEST = 1 << 28
 """Bytes of the largest manifest that is read."""
-_HASH_CHUNK = 1 << 22
 _COMMAND: ContextVar[dict[str, Any] | None] = ContextVar("command", default=None)
 _KINDS_OF_FILE = {
     stat.S_IFDIR: "a folder",
@@ -108,11 +107,8 @@ def not_permitted(path: Path) -> InputError:
 
 def file_hash(path: Path, *, links: bool = True) -> str:
     """SHA-256 of a plain file, or, with ``links``, of the one that a link points to."""
-    digest = hashlib.sha256()
     with open_plain(path, links=links) as file:
-        while chunk := file.read(_HASH_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def write_manifest(folder: Path, kind: str, format_version: int, content: dict[str, Any]) -> str:

@@ -75,11 +75,6 @@ class State(FactorsInside):
     factors: Factors
     labels: SoftLabels
 
-    @property
-    def readout(self) -> Factors:
-        """W, H and bias."""
-        return self.factors
-
     @cached_property
     def L(self) -> Float:
         """Logits ``W H (+ bias)``."""

@@ -173,11 +173,6 @@ class _Beginning:
         enough = seconds if gap < self.seen[0][1] / 3 else LONGEST * seconds
         return gap <= self.gap or (self.times[-1] - self.began > enough and len(self.seen) >= FEWEST_RECORDS)
 
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether there is more to do than what was recorded."""
-        return self.seen[-1][1] > self.gap or self.replicates > self.together
-
     def expected(self) -> Estimate:
         """The time and memory of all replicates."""
         seen, times, most = self.seen, self.times, self.chosen.steps
@@ -354,7 +349,7 @@ def _train_together(
         if begun is not None:
             begun.add(trained.step, float(gaps.max()))
             if begun.is_enough(REHEARSAL):
-                if begun.is_unfinished:
+                if begun.seen[-1][1] > begun.gap or begun.replicates > begun.together:
                     begun.expected().announce(progress)
                 begun = None
         ends = gaps <= (-math.inf if gap is None else gap)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from tokengeom.comparison.explanations.at_loss_nuclear import AbstractPrediction
-from tokengeom.comparison.target import AT_LOSS, Target
+from tokengeom.comparison.target import AT_LOSS
 
 
 class AtLossGamma2(AbstractPrediction):
     """``argmin gamma_2(L)`` over logits with the run's loss gap."""
 
-    target: ClassVar[Target] = AT_LOSS["gamma2"]
-    order: ClassVar[float] = 14
+    target = AT_LOSS["gamma2"]
+    order = 14

@@ -24,8 +24,8 @@ LIMIT_TOLERANCE = 1e-5
 class AbstractPrediction(AbstractRival):
     """The prediction that ``target`` is: one that was made before, or a new one."""
 
-    quick: ClassVar[bool] = False
-    ours: ClassVar[bool] = True
+    quick = False
+    ours = True
     target: ClassVar[Target]
     inputs: FitInputs = field(default_factory=FitInputs)
 
@@ -61,5 +61,5 @@ class AbstractPrediction(AbstractRival):
 class AtLossNuclear(AbstractPrediction):
     """``argmin ||L||_*`` over logits with the run's loss gap."""
 
-    target: ClassVar[Target] = AT_LOSS["nuclear"]
-    order: ClassVar[float] = 13
+    target = AT_LOSS["nuclear"]
+    order = 13

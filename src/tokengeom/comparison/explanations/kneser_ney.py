@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,14 +47,14 @@ class KneserNey(AbstractGridRival):
     per suffix of the context: a product of two sparse matrices.
     """
 
-    name: ClassVar[str] = "Kneser-Ney"
-    meaning: ClassVar[str] = "smoothed n-grams: log-probabilities from the suffixes of contexts"
-    order: ClassVar[float] = 8.5
-    uses: ClassVar[str] = "counts and the tokens of contexts"
-    parameter: ClassVar[str] = "discount"
-    symbol: ClassVar[str] = "D"
-    grid: ClassVar[tuple[float, ...]] = (0.1, 0.3, 0.5, 0.7, 0.9)
-    parameters: ClassVar[str] = "D, power"
+    name = "Kneser-Ney"
+    meaning = "smoothed n-grams: log-probabilities from the suffixes of contexts"
+    order = 8.5
+    uses = "counts and the tokens of contexts"
+    parameter = "discount"
+    symbol = "D"
+    grid = (0.1, 0.3, 0.5, 0.7, 0.9)
+    parameters = "D, power"
     discount: float = 0.5
     power: float = 0.5
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,14 +19,14 @@ class LogCounts(AbstractGridRival, AbstractLogitRival):
     are the same for all tokens, so that before centring M is ``log(1 + n_jz / alpha)``, 0 off support.
     """
 
-    name: ClassVar[str] = "log-counts"
-    meaning: ClassVar[str] = "logarithms of counts with add-alpha smoothing"
-    order: ClassVar[float] = 8
-    uses: ClassVar[str] = "counts"
-    parameter: ClassVar[str] = "alpha"
-    symbol: ClassVar[str] = "alpha"
-    grid: ClassVar[tuple[float, ...]] = (0.001, 0.01, 0.1, 1.0, 10.0)
-    parameters: ClassVar[str] = "alpha, power"
+    name = "log-counts"
+    meaning = "logarithms of counts with add-alpha smoothing"
+    order = 8
+    uses = "counts"
+    parameter = "alpha"
+    symbol = "alpha"
+    grid = (0.001, 0.01, 0.1, 1.0, 10.0)
+    parameters = "alpha, power"
     alpha: float = 1.0
     power: float = 0.5
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from tokengeom.comparison.explanations.at_loss_nuclear import AbstractPrediction
-from tokengeom.comparison.target import LIMIT, Target
+from tokengeom.comparison.target import LIMIT
 
 
 class MaximumMargin(AbstractPrediction):
     """``M = L_mm``."""
 
-    target: ClassVar[Target] = LIMIT
-    order: ClassVar[float] = 12
+    target = LIMIT
+    order = 12

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,14 +19,14 @@ class ShiftedPMI(AbstractGridRival, AbstractLogitRival):
     PMI - log k. A pair that never occurs has PMI minus infinity, so its positive part is 0.
     """
 
-    name: ClassVar[str] = "PMI"
-    meaning: ClassVar[str] = "positive shifted pointwise mutual information"
-    order: ClassVar[float] = 9
-    uses: ClassVar[str] = "probabilities"
-    parameter: ClassVar[str] = "k"
-    symbol: ClassVar[str] = "k"
-    grid: ClassVar[tuple[float, ...]] = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)  # below 1, pairs rarer than by chance count
-    parameters: ClassVar[str] = "k, power"
+    name = "PMI"
+    meaning = "positive shifted pointwise mutual information"
+    order = 9
+    uses = "probabilities"
+    parameter = "k"
+    symbol = "k"
+    grid = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)  # below 1, pairs rarer than by chance count
+    parameters = "k, power"
     k: float = 1.0
     power: float = 0.5
 

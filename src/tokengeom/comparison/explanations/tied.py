@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from tokengeom.comparison.explanations.base import AbstractRival, FactorFit, FitInputs
 from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, OPTIMIZER, RATES, SEEDS, TrainedFeatures
@@ -23,10 +23,10 @@ MOST_WORK = 2e10
 class TiedFeatures(TrainedFeatures):
     """``L = W f(A Phi)`` by `simulate`: like the run where that takes about a minute, else as the UFM is trained."""
 
-    name: ClassVar[str] = "tied"
-    meaning: ClassVar[str] = "tied features trained to the same loss"
-    order: ClassVar[float] = 11.5
-    uses: ClassVar[str] = "tokens of contexts, probabilities, the loss and the optimizer"
+    name = "tied"
+    meaning = "tied features trained to the same loss"
+    order = 11.5
+    uses = "tokens of contexts, probabilities, the loss and the optimizer"
 
     @classmethod
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -37,12 +36,12 @@ SEEDS = 5
 class TrainedFeatures(AbstractRival):
     """W and H of ``min CE(W H)``, trained from a random start until the loss gap is the run's."""
 
-    name: ClassVar[str] = "UFM"
-    meaning: ClassVar[str] = "unconstrained features trained to the same loss"
-    order: ClassVar[float] = 11
-    uses: ClassVar[str] = "probabilities, the loss and the optimizer"
-    parameters: ClassVar[str] = f"random start, mean of {SEEDS}"
-    quick: ClassVar[bool] = False
+    name = "UFM"
+    meaning = "unconstrained features trained to the same loss"
+    order = 11.0
+    uses = "probabilities, the loss and the optimizer"
+    parameters = f"random start, mean of {SEEDS}"
+    quick = False
     inputs: FitInputs
 
     @classmethod

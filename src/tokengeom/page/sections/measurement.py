@@ -97,7 +97,7 @@ def ties(page: Page) -> Section | None:
         for items in (*BY_FREQUENCY, "tokens")
         if items in mine
     ]
-    verdict = comparison.judged_as(page.contents.noun)
+    verdict = comparison.judged(page.contents.noun)
     view = {
         "what": what,
         "rows": rows,
