@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from tokengeom.results.manifests import MANIFEST, as_json, file_hash, read_seal, sealed
+from tokengeom.core.files import file_hash
+from tokengeom.results.manifests import MANIFEST, as_json, read_seal, sealed
 
 Entry = tuple[str | int, ...]
 """Where a value is in a manifest: names of objects and places in lists, from the outside in."""

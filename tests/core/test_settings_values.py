@@ -23,7 +23,6 @@ from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.factors import Factors, check_duplicates, check_embeddings
 from tokengeom.core.settings import check_seed, check_tolerance, make, whole_number
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.results.folders import is_plain_name
 from tokengeom.training.settings import TrainingSettings
 
 H = np.arange(1.0, 13.0).reshape(4, 3)
@@ -188,11 +187,6 @@ def test_whole_numbers_of_any_library_are_accepted_and_others_are_refused() -> N
     for value in (1.5, "4", None):
         with pytest.raises(InputError, match="context must be a whole number"):
             whole_number("context", value)
-
-
-def test_plain_names_have_no_path() -> None:
-    assert all(map(is_plain_name, ("run-ufm", "page.html", ".hidden")))
-    assert not any(map(is_plain_name, ("", ".", "..", "a/b", "/a", "a\\b", "a\0")))
 
 
 def test_a_seed_and_a_tolerance_are_numbers_that_make_sense() -> None:

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,9 @@ from tokengeom.results.manifests import (
     added,
     as_json,
     changed_files,
-    file_hash,
     is_sealed,
     read_json,
     read_seal,
-    require_regular,
     sealed,
     write_manifest,
 )
@@ -133,25 +130,6 @@ def test_an_enormous_manifest_is_not_read(tmp_path: Path) -> None:
         read_json(tmp_path / "x.json")
 
 
-def test_a_file_that_a_user_names_may_be_a_link_and_must_be_a_file(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("text")
-    (tmp_path / "link").symlink_to(tmp_path / "text")
-    require_regular(tmp_path / "link")
-    require_regular(tmp_path / "missing")
-    assert file_hash(tmp_path / "link") == file_hash(tmp_path / "text") == hashlib.sha256(b"text").hexdigest()
-    os.mkfifo(tmp_path / "pipe")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "socket"))
-        for name, what in (
-            ("pipe", "a named pipe"),
-            ("socket", "a socket"),
-            (".", "a folder"),
-            ("/dev/null", "a device"),
-        ):
-            with pytest.raises(InputError, match=what):
-                require_regular(tmp_path / name)
-
-
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     """The system refuses to open a file, as it does for a user without permission; the superuser may open all."""
@@ -183,12 +161,3 @@ def test_a_missing_file_is_still_damage(folder: Path) -> None:
     (folder / "inside/a").unlink()
     with pytest.raises(InputError, match="is damaged"):
         require_unchanged(folder)
-
-
-def test_an_input_file_without_permission_is_refused_before_a_library_opens_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"x")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(InputError, match="permission denied"):
-        require_regular(tmp_path / "a.parquet")

@@ -13,7 +13,6 @@ import pytest
 import tokengeom as tg
 from estimate_cases import Said
 from network_cases import small_stories
-from tokengeom.ask.place import UNKNOWN
 from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.numerics import centre_columns, cosines

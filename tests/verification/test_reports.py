@@ -17,6 +17,7 @@ import tokengeom as tg
 from forging import Entry, forge, forge_entry, forge_json, forge_record, forge_report
 from pipeline_cases import plain_page, quick, results_of, write_text
 from tokengeom.core.errors import InputError
+from tokengeom.core.files import file_hash
 from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.stories import stories
 from tokengeom.page.cache import key_of
@@ -25,7 +26,7 @@ from tokengeom.page.report import Report
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.source_text import find_text
 from tokengeom.results.contract import ALONE
-from tokengeom.results.manifests import MANIFEST, file_hash, read_seal
+from tokengeom.results.manifests import MANIFEST, read_seal
 from tokengeom.verification import reports
 from tokengeom.verification.verify import Verification, verify
 

@@ -20,10 +20,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from tokengeom.core.errors import CorpusError, ResourceError
+from tokengeom.core.files import require_regular
 from tokengeom.corpus.documents import AbstractTextSource, Piece
 from tokengeom.corpus.files import OnBytes, ignore_bytes
 from tokengeom.results.folders import atomic_file
-from tokengeom.results.manifests import require_regular
 
 T = TypeVar("T")
 GRAMMAR = "stories.json"

@@ -25,25 +25,16 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.core.files import file_hash, is_plain_name, open_plain
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, damaged, from_entries, from_plain
-from tokengeom.results.folders import (
-    HEAD_BYTES,
-    MADE_BY_US,
-    check_target,
-    is_plain_name,
-    remove_result,
-    replace_file,
-    sweep,
-)
+from tokengeom.results.folders import HEAD_BYTES, MADE_BY_US, check_target, remove_result, replace_file, sweep
 from tokengeom.results.manifests import (
     MANIFEST,
     as_json,
     changed_files,
-    file_hash,
     is_sealed,
     manifest_head,
-    open_plain,
     read_kind,
     read_manifest,
     sealed,

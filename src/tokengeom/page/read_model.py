@@ -16,6 +16,7 @@ import numpy as np
 from tokengeom.comparison.checkpoints import read_factors
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.core.errors import CheckpointError, missing_extra
+from tokengeom.core.files import file_hash
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.models.checkpoint import (
     checkpoint_folders,
@@ -26,7 +27,6 @@ from tokengeom.models.checkpoint import (
 )
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, Within, damaged, from_entries, to_plain
-from tokengeom.results.manifests import file_hash
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.storage import write_arrays

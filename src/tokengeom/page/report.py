@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -43,7 +42,7 @@ from tokengeom.page.stages import READ, model_stages, training_stages
 from tokengeom.page.unseen import CUT, why_not_made
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.folders import atomic_folder, only_writer, replace_file
-from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
+from tokengeom.results.manifests import MANIFEST, manifest_head, package_version, read_kind
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import estimate_prediction
@@ -401,14 +400,6 @@ def _settings(plan: Plan) -> dict[str, Any]:
     training = {model: settings.training(model).to_dict() for model in plan.names}
     seeds = {"seed": settings.seed, "trainings": settings.trainings}
     return {"seeds": seeds, "settings": {**known, "training": training}}
-
-
-def package_version(package: str) -> str:
-    """Version of an installed package."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def render_page(contents: ReportContents, progress: AbstractProgress) -> str:

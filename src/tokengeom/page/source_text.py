@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tokengeom.core.errors import CorpusError
+from tokengeom.core.files import file_hash
 from tokengeom.core.numerics import rounded_percent
 from tokengeom.corpus.documents import (
     AUTO,
@@ -28,7 +29,6 @@ from tokengeom.corpus.files import STANDARD_INPUT, exists, plain_suffix
 from tokengeom.corpus.locate import ReadingSettings, find_files, open_corpus
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.tokenizers import AbstractTokenizer
-from tokengeom.results.manifests import file_hash
 
 SAMPLE_CHARACTERS = 4_000_000
 """Settings are chosen from this many characters at the beginning of a text, which takes a few seconds."""

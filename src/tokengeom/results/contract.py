@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from html import escape
@@ -64,15 +64,10 @@ class NearbyResults:
             wanted = {"format": kind.kind, **entries}
             if all(value is not None and manifest.get(name) == value for name, value in wanted.items()):
                 with suppress(TokengeomError):
-                    return self._load(path, kind)
+                    result = self._loaded.get(path) or self._loaded.setdefault(path, kind.load(path))
+                    assert isinstance(result, kind), "its manifest says so"
+                    return result
         return None
-
-    def _load(self, path: Path, kind: type[R]) -> R:
-        if path not in self._loaded:
-            self._loaded[path] = kind.load(path)
-        result = self._loaded[path]
-        assert isinstance(result, kind), "its manifest says so"
-        return result
 
 
 ALONE = NearbyResults()
@@ -157,8 +152,7 @@ class AbstractJsonResult(AbstractResult):
 
     def to_json(self) -> dict[str, Any]:
         """Everything that is saved, as valid JSON: NaN is null."""
-        content: dict[str, Any] = to_plain(self)
-        return content
+        return dict(to_plain(self))
 
     def _repeated(self) -> dict[str, Any]:
         return {name: to_plain(getattr(self, name)) for name in self.repeated}
@@ -226,19 +220,6 @@ def require_unchanged(folder: Path) -> None:
             f"{folder} is damaged: {changed[0]} is missing, was changed or was added after it was saved"
             f"{f' ({len(changed)} such files)' if len(changed) > 1 else ''}. Restore it, or make the result again."
         )
-
-
-def under(name: str, checks: Mapping[str, bool | None]) -> dict[str, bool | None]:
-    """The same checks with the name of what they are about before each sentence."""
-    return {f"{name}: {sentence}": holds for sentence, holds in checks.items()}
-
-
-def check_hashes(folder: Path) -> dict[str, bool]:
-    """Whether every file has the hash in the manifest, and the manifest its own; otherwise the first that has not."""
-    changed = changed_files(folder)
-    if not changed:
-        return {"every file has the hash in the manifest": True}
-    return {f"every file has the hash in the manifest ({changed[0]} is missing, changed or added)": False}
 
 
 def saved_hash(result: object) -> str | None:

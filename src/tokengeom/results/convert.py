@@ -258,14 +258,13 @@ def _list(content: Any, folder: Path, place: str) -> list[Any]:
 def _read_scalar(expected: Any, marks: Sequence[Any], content: Any, folder: Path, place: str) -> Any:
     value, must = content, ""
     if expected is float:
-        is_number = isinstance(content, int | float) and not isinstance(content, bool) and abs(content) <= LARGEST_FLOAT
         if _Mark.NAN_AS_NULL in marks and content is None:
             return math.nan
+        is_number = isinstance(content, int | float) and not isinstance(content, bool) and abs(content) <= LARGEST_FLOAT
         is_number = is_number or (_Mark.INFINITE in marks and content in (math.inf, -math.inf))
         value, must = (float(content), "") if is_number else (content, "a finite number")
     elif expected is int:
-        is_whole = type(content) is int and abs(content) <= LARGEST
-        must = "" if is_whole else "a whole number"
+        must = "" if type(content) is int and abs(content) <= LARGEST else "a whole number"
     elif expected in (str, bool):
         must = "" if isinstance(content, expected) else {str: "a text", bool: "true or false"}[expected]
     elif expected is type(None):

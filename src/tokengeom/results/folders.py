@@ -36,7 +36,8 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from tokengeom.core.errors import CorpusError, InputError, ResourceError
-from tokengeom.results.manifests import MANIFEST, added, as_json, open_plain, read_kind
+from tokengeom.core.files import open_plain
+from tokengeom.results.manifests import MANIFEST, added, as_json, read_kind
 
 MADE_BY_US = b'<meta name="generator" content="tokengeom'
 FIGURE_BY_US = b"tokengeom figure"
@@ -446,8 +447,3 @@ def _lock(descriptor: int, *, wait: bool = True) -> bool:
 def _link_target(target: Path) -> Path:
     """The path that a symbolic link points to; any other path itself."""
     return Path(os.path.realpath(target)) if target.is_symlink() else target
-
-
-def is_plain_name(name: str) -> bool:
-    """Whether a text is the name of a file or folder, without a path."""
-    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}

@@ -12,15 +12,15 @@ import hashlib
 import json
 import os
 import platform
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tokengeom.core.errors import InputError
+from tokengeom.core.files import file_hash, not_permitted, open_plain
 
 MANIFEST, SEAL = "manifest.json", "seal"
 OF_EVERY_MANIFEST = ("format", "format_version", "tokengeom", "machine", "command", "files", SEAL)
@@ -28,14 +28,6 @@ OF_EVERY_MANIFEST = ("format", "format_version", "tokengeom", "machine", "comman
 LARGEST_MANIFEST = 1 << 28
 """Bytes of the largest manifest that is read."""
 _COMMAND: ContextVar[dict[str, Any] | None] = ContextVar("command", default=None)
-_KINDS_OF_FILE = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFLNK: "a link",
-}
 
 
 @contextmanager
@@ -51,64 +43,6 @@ def recording_command(command: dict[str, Any]) -> Iterator[None]:
 def current_command() -> dict[str, Any] | None:
     """The command that is running; None outside the command line."""
     return _COMMAND.get()
-
-
-def require_regular(path: Path) -> None:
-    """Refuse a pipe, a socket, a device or a folder where a file is needed; opening one of them may wait for ever.
-
-    A file that this user may not read is refused too: libraries call it damaged or say that it does not exist.
-    A link to a file is accepted. A path where nothing is passes: opening it gives the usual error.
-    """
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return
-    if not stat.S_ISREG(mode):
-        raise InputError(f"A file is needed; {path} is {kind_of_file(mode)}. Check the path.")
-    if not os.access(path, os.R_OK):
-        raise not_permitted(path)
-
-
-def kind_of_file(mode: int) -> str:
-    """What a path is, such as "a named pipe", from its mode."""
-    return _KINDS_OF_FILE.get(stat.S_IFMT(mode), "a plain file")
-
-
-@contextmanager
-def open_plain(path: Path, *, links: bool = False) -> Iterator[BinaryIO]:
-    """Open a plain file for reading; a pipe and everything else is refused, without waiting for it.
-
-    ``links``  Whether the path may be a link to a plain file, as a file that a user names may be.
-    """
-    try:
-        follow = 0 if links else getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(path, os.O_RDONLY | follow | getattr(os, "O_NONBLOCK", 0))
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except PermissionError as error:
-        raise not_permitted(path) from error
-    except OSError as error:
-        why = kind_of_file(path.lstat().st_mode)
-        raise InputError(f"{path} cannot be read: it is {why} ({error.strerror}).") from error
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise InputError(f"{path} cannot be read: it is {kind_of_file(mode)}, and a plain file is needed.")
-        yield file
-
-
-def not_permitted(path: Path) -> InputError:
-    """The error for a file or folder that is there and that this user may not read."""
-    return InputError(
-        f"{path} may not be read by this user (permission denied). Change its permissions (chmod u+r, for a folder "
-        "chmod u+rx), or ask its owner."
-    )
-
-
-def file_hash(path: Path, *, links: bool = True) -> str:
-    """SHA-256 of a plain file, or, with ``links``, of the one that a link points to."""
-    with open_plain(path, links=links) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def write_manifest(folder: Path, kind: str, format_version: int, content: dict[str, Any]) -> str:
@@ -130,7 +64,7 @@ def manifest_head(kind: str, format_version: int) -> dict[str, Any]:
     return {
         "format": kind,
         "format_version": format_version,
-        "tokengeom": _version(),
+        "tokengeom": package_version("tokengeom"),
         "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
         **({} if (command := current_command()) is None else {"command": command}),
     }
@@ -157,8 +91,7 @@ def changed_files(folder: Path) -> list[str]:
 
 def added(folder: Path) -> list[str]:
     """Names of what was put into a saved folder later: files, links, and folders without files."""
-    known = {MANIFEST, *_stored_files(folder)}
-    return sorted(name for name in _names_inside(folder) if name not in known)
+    return sorted({*_names_inside(folder)} - {MANIFEST, *_stored_files(folder)})
 
 
 def _names_inside(folder: Path) -> Iterator[str]:
@@ -223,8 +156,7 @@ def read_seal(folder: Path) -> str:
 def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
     """The manifest of a folder of this kind and a version up to ``newest``; other folders are refused."""
     manifest = _read(folder)
-    if manifest.get("format") != kind:
-        other = manifest.get("format")
+    if (other := manifest.get("format")) != kind:
         raise InputError(f"{folder} holds a result of the kind '{other}', not '{kind}'. Choose another folder.")
     stated = manifest.get("format_version")
     if not isinstance(stated, int):
@@ -241,10 +173,8 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         return read_json(folder / MANIFEST)
     except FileNotFoundError:
-        why = (
-            f"contains no saved result: it has no {MANIFEST}." if folder.exists() else "does not exist. Check the path."
-        )
-        raise InputError(f"{folder} {why}") from None
+        no_result = f"contains no saved result: it has no {MANIFEST}."
+        raise InputError(f"{folder} {no_result if folder.exists() else 'does not exist. Check the path.'}") from None
     except NotADirectoryError:
         raise InputError(f"{folder} is a file; a saved result is a folder with a {MANIFEST}.") from None
     except PermissionError as error:
@@ -267,8 +197,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _version() -> str:
+def package_version(package: str) -> str:
+    """Version of an installed package."""
     try:
-        return version("tokengeom")
+        return version(package)
     except PackageNotFoundError:
         return "not installed"

@@ -120,7 +120,7 @@ class Simulation(PlacesContexts, AbstractResult):
     @cached_property
     def states(self) -> list[Float]:
         """Contexts of each replicate, d x m."""
-        return [tied_states(A, gain, self.features.matrix) for _, A, gain in self._weights]
+        return self._states(self.features.matrix)
 
     @property
     def context_groups(self) -> Int:
@@ -137,6 +137,10 @@ class Simulation(PlacesContexts, AbstractResult):
     def trainings(self) -> list[Factors]:
         """W and H of each replicate."""
         return [Factors(W, H) for (W, _, _), H in zip(self._weights, self.states, strict=True)]
+
+    def _states(self, Phi: Any) -> list[Float]:
+        """``f(A Phi)`` of each replicate."""
+        return [tied_states(A, gain, Phi) for _, A, gain in self._weights]
 
     @cached_property
     def context_vectors(self) -> Float:

@@ -24,14 +24,14 @@ from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import AT_LOSS, norm_sentence, ties_sentences
 from tokengeom.comparison.text_comparison import TextComparison
 from tokengeom.core.errors import TokengeomError
-from tokengeom.results.contract import NearbyResults, under
+from tokengeom.results.contract import NearbyResults
 from tokengeom.results.convert import to_plain
 from tokengeom.results.registry import result_class
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.verification.predictions import ACCEPTED
 from tokengeom.verification.sources import check_statistics
-from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
+from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same, under
 
 SOLVED_AGAIN = 2e-3
 """Difference within which numbers are equal where predictions had to be solved for again, exact to their proven gap."""

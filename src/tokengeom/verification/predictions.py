@@ -18,7 +18,7 @@ from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.supports import margins, reduce_support
-from tokengeom.results.contract import SAME, NearbyResults, under
+from tokengeom.results.contract import SAME, NearbyResults
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.supports import degenerate_support_warnings
 from tokengeom.theory.at_loss import LossPrediction, ProvenNorm
@@ -29,7 +29,7 @@ from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction, captured_share, centred_operator, norm_of_rest, proxy_exactness
 from tokengeom.theory.tied import TiedPrediction
 from tokengeom.theory.uniqueness import solution_bounds
-from tokengeom.verification.verify import Checks, same, with_statistics
+from tokengeom.verification.verify import Checks, same, under, with_statistics
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

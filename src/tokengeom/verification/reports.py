@@ -17,6 +17,7 @@ from tokengeom.comparison.monitor import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import MissingExtraError, TokengeomError
 from tokengeom.core.factors import Factors
+from tokengeom.core.files import file_hash
 from tokengeom.core.progress import SilentProgress
 from tokengeom.page import report as page_report
 from tokengeom.page import tied_stages
@@ -26,8 +27,8 @@ from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
 from tokengeom.page.unseen import COUNTED, CUT, DRAWN, HOW, UNSEEN, is_part
-from tokengeom.results.contract import AbstractResult, NearbyResults, check_hashes, saved_hash, under
-from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
+from tokengeom.results.contract import AbstractResult, NearbyResults, saved_hash
+from tokengeom.results.manifests import MANIFEST, is_sealed, manifest_head
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
@@ -36,7 +37,7 @@ from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulation import Simulation
-from tokengeom.verification.verify import Checks, check_result, same, with_statistics
+from tokengeom.verification.verify import Checks, check_hashes, check_result, same, under, with_statistics
 
 STAGES_OF_KINDS = {
     "choice": (CHOICE,),

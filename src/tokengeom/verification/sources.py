@@ -19,7 +19,7 @@ from tokengeom.core.numerics import Arrays
 from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.base import architecture_named, import_torch
-from tokengeom.results.contract import SAME, SNAPSHOTS, NearbyResults, read_saved, under
+from tokengeom.results.contract import SAME, SNAPSHOTS, NearbyResults, read_saved
 from tokengeom.results.convert import to_plain
 from tokengeom.results.manifests import MANIFEST, read_json
 from tokengeom.statistics.cuts import WINDOWS, Effect, Totals
@@ -35,7 +35,7 @@ from tokengeom.training.run import Run, Snapshot, fits_state, load_runs
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulation import Simulation
 from tokengeom.training.train import build_network
-from tokengeom.verification.verify import Checks, same, with_statistics
+from tokengeom.verification.verify import Checks, same, under, with_statistics
 
 
 def check_statistics(stats: NextTokenStatistics, nearby: NearbyResults) -> Checks:

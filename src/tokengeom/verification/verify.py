@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import takes
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, check_hashes, saved_folder, under
-from tokengeom.results.manifests import MANIFEST, read_kind, read_seal
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, saved_folder
+from tokengeom.results.manifests import MANIFEST, changed_files, read_kind, read_seal
 from tokengeom.results.registry import EXPORTED, registered, result_class
 from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -150,7 +150,7 @@ def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path])
         raise InputError(f"{folder} contains no saved result: neither it nor a folder inside it has a {MANIFEST}.")
     if expect is not None:
         raise InputError(f"A hash belongs to one result; {folder} holds {len(inside)}. Verify one of them.")
-    checks: dict[str, bool | None] = {}
+    checks: Checks = {}
     for place, saved in inside.items():
         checks |= under(place.name, check_folder(saved, NearbyResults(place, beside)))
     return Verification.of(checks)
@@ -160,7 +160,7 @@ def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
     """Check a saved folder of any kind: files against their hashes, then what the result claims."""
     kind = read_kind(folder)
     # The files of a report are those of its stages.
-    checks: Checks = {} if kind == REPORT else {**check_hashes(folder)}
+    checks = {} if kind == REPORT else check_hashes(folder)
     if not all(checks.values()):
         return checks
     try:
@@ -179,6 +179,18 @@ def check_result(result: AbstractResult, nearby: NearbyResults = ALONE) -> Check
     """What can be recomputed from a result, and from the saved results that lie beside it."""
     check = registered(result.kind, CHECKS, GROUP)
     return {} if check is None else check(result, nearby)
+
+
+def check_hashes(folder: Path) -> Checks:
+    """Whether every file has the hash in the manifest, and the manifest its own; otherwise the first that has not."""
+    changed = changed_files(folder)
+    said = f" ({changed[0]} is missing, changed or added)" if changed else ""
+    return {f"every file has the hash in the manifest{said}": not changed}
+
+
+def under(name: str, checks: Mapping[str, bool | None]) -> Checks:
+    """The same checks with the name of what they are about before each sentence."""
+    return {f"{name}: {sentence}": holds for sentence, holds in checks.items()}
 
 
 def not_computed(what: str, why: str) -> Checks:

@@ -1,0 +1,85 @@
+"""Plain files: what a path is, opening one without ever waiting for a pipe, its hash, and errors that say why not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from tokengeom.core.errors import InputError
+
+_KINDS_OF_FILE = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
+
+
+def require_regular(path: Path) -> None:
+    """Refuse a pipe, a socket, a device or a folder where a file is needed; opening one of them may wait for ever.
+
+    A file that this user may not read is refused too: libraries call it damaged or say that it does not exist.
+    A link to a file is accepted. A path where nothing is passes: opening it gives the usual error.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(mode):
+        raise InputError(f"A file is needed; {path} is {kind_of_file(mode)}. Check the path.")
+    if not os.access(path, os.R_OK):
+        raise not_permitted(path)
+
+
+def kind_of_file(mode: int) -> str:
+    """What a path is, such as "a named pipe", from its mode."""
+    return _KINDS_OF_FILE.get(stat.S_IFMT(mode), "a plain file")
+
+
+@contextmanager
+def open_plain(path: Path, *, links: bool = False) -> Iterator[BinaryIO]:
+    """Open a plain file for reading; a pipe and everything else is refused, without waiting for it.
+
+    ``links``  Whether the path may be a link to a plain file, as a file that a user names may be.
+    """
+    try:
+        follow = 0 if links else getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(path, os.O_RDONLY | follow | getattr(os, "O_NONBLOCK", 0))
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except PermissionError as error:
+        raise not_permitted(path) from error
+    except OSError as error:
+        why = kind_of_file(path.lstat().st_mode)
+        raise InputError(f"{path} cannot be read: it is {why} ({error.strerror}).") from error
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{path} cannot be read: it is {kind_of_file(mode)}, and a plain file is needed.")
+        yield file
+
+
+def not_permitted(path: Path) -> InputError:
+    """The error for a file or folder that is there and that this user may not read."""
+    return InputError(
+        f"{path} may not be read by this user (permission denied). Change its permissions (chmod u+r, for a folder "
+        "chmod u+rx), or ask its owner."
+    )
+
+
+def file_hash(path: Path, *, links: bool = True) -> str:
+    """SHA-256 of a plain file, or, with ``links``, of the one that a link points to."""
+    with open_plain(path, links=links) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a text is the name of a file or folder, without a path."""
+    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}
