@@ -35,12 +35,11 @@ from tokengeom.results.contract import (
     NearbyResults,
     html_table,
     saved_hash,
-    under,
 )
 from tokengeom.results.manifests import read_seal
 from tokengeom.results.registry import KINDS, load, result_class
 from tokengeom.statistics.count import count_pairs
-from tokengeom.verification.verify import Verification, same, verify
+from tokengeom.verification.verify import Verification, same, under, verify
 from tokengeom_studies.base import Findings
 
 DRAWS: dict[str, Any] = {"permutations": 20}

@@ -17,7 +17,7 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import is_model, run_of
 from tokengeom.comparison.model_states import read_model, states_of
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.factors import HasFactors
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import check_tolerance, make, nearest_hint, option, takes
 from tokengeom.models.checkpoint import load_checkpoint
@@ -241,8 +241,7 @@ def export(
     check_target(target, EXPORTED)
     place = Path(result) if isinstance(result, str | Path) else None
     given: Any = result if place is None else load(place)
-    source = given.points[-1] if isinstance(given, CheckpointCurve) else given
-    factors = _factors(source)
+    source = _answering(given, place)
     names = _statistics(given, place, stats, "export")
     # A run that was trained on labels has no statistics, and no names.
     if names is None and isinstance(given, AbstractResult) and getattr(given, "statistics_hash", "") is not None:
@@ -254,26 +253,13 @@ def export(
     tables = [NamedVectors.of(source, items, names) for items in kinds]
     with atomic_folder(target, EXPORTED) as work:
         for table in tables:
-            WRITERS[chosen.format](work, table, factors.bias)
+            WRITERS[chosen.format](work, table, getattr(source, "bias", None))
         if chosen.format == "projector":
             (work / "projector_config.pbtxt").write_text(projector_config(kinds), encoding="utf-8")
-        described = {"files_for": chosen.format, "items": list(kinds), "dimension": int(factors.W.shape[1])}
+        described = {"files_for": chosen.format, "items": list(kinds), "dimension": int(source.W.shape[1])}
         hashed = {"statistics_hash": None if names is None else names.hash}
         write_manifest(work, EXPORTED, EXPORT_VERSION, described | hashed)
     return target
-
-
-def _factors(source: Any) -> Factors:
-    """W and H of what is exported; results without them are refused by name."""
-    try:
-        return Factors.of(source)
-    except ProblemError as error:
-        if hasattr(source, "W") or isinstance(source, tuple | list):
-            raise
-        raise InputError(
-            "Only results with embeddings W and H can be exported: predictions for learned features, runs and "
-            f"compared checkpoints; got {type(source).__name__}. Its table is to_frame()."
-        ) from error
 
 
 def _asked(

@@ -28,7 +28,7 @@ from tokengeom.page.read_model import ReadModel
 from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
 from tokengeom.page.unseen import COUNTED, CUT, DRAWN, HOW, UNSEEN, is_part
 from tokengeom.results.contract import AbstractResult, NearbyResults, saved_hash
-from tokengeom.results.manifests import MANIFEST, is_sealed, manifest_head
+from tokengeom.results.manifests import MANIFEST, is_sealed, manifest_head, package_version
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
@@ -228,7 +228,7 @@ def _check_page(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]
     if page["inputs"].get("code") != code_hash():
         return checks | {"page: it was not rendered again, because another version of tokengeom wrote it": None}
     packages = page["inputs"].get("packages", {})
-    others = [name for name in packages if page_report.package_version(name) != packages[name]]
+    others = [name for name in packages if package_version(name) != packages[name]]
     if others:
         return checks | {f"page: it was not rendered again, because it was written with another {others[0]}": None}
     try:
