@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.ask.verbs import AskSettings, ExportSettings
-from tokengeom.comparison.compare_texts import CompareTextsSettings
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
+from tokengeom.comparison.text_comparison import CompareTextsSettings
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ReportSettings, SeveralModelsSettings, TiesSettings
 from tokengeom.statistics.count import CountSettings

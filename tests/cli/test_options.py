@@ -19,9 +19,10 @@ from geometry_cases import grouped_counts
 from tokengeom.ask.verbs import AskSettings, ExportSettings, explain, neighbours
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
-from tokengeom.comparison.compare_texts import CompareTextsSettings, compare_texts
+from tokengeom.comparison.compare_texts import compare_texts
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
+from tokengeom.comparison.text_comparison import CompareTextsSettings
 from tokengeom.core.settings import default_of, option, options_of
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ReportSettings, SeveralModelsSettings

@@ -10,7 +10,7 @@ import typer
 from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import Out, Statistics, keywords, optional
 from tokengeom.cli.output import make_and_print
-from tokengeom.comparison.compare_texts import CompareTextsSettings
+from tokengeom.comparison.text_comparison import CompareTextsSettings
 
 
 @app.command("compare-texts")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -16,23 +16,23 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom.ask.named_vectors import item_names
-from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, Name, assess, check_permutations
+from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, Name, assess
 from tokengeom.comparison.movement import PredictedHalves, Sides, movement_of
 from tokengeom.comparison.similarity import directed_in_all
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import AT_LOSS_ENTRIES
-from tokengeom.comparison.text_comparison import NUMBERS, ComparedText, TextComparison
+from tokengeom.comparison.text_comparison import NUMBERS, ComparedText, CompareTextsSettings, TextComparison
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Int, blas_threads_for, rounded_percent
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.settings import check_seed, check_tolerance, make, option, takes
+from tokengeom.core.settings import make, takes
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.shared import FEWEST_IN_HALVES, same_support_units, shared_halves, shared_statistics
 from tokengeom.statistics.supports import canonical
-from tokengeom.theory.at_loss import NORMS, LossPrediction, require_norm
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import LIMIT_ENTRIES, ProxyPrediction, predict_leading_proxy
@@ -48,39 +48,6 @@ SMALLEST_GAP = 1e-6
 
 
 Prediction = FeaturePrediction | LossPrediction | ProxyPrediction
-
-
-@dataclass(frozen=True)
-class CompareTextsSettings:
-    """Settings of `compare_texts`."""
-
-    top: int = option(20, "Tokens, and contexts, to list among those that moved most.")
-    neighbours: int = option(5, "Nearest neighbours to compare.")
-    norm: str = option(
-        "nuclear",
-        "Norm of the logits that is smallest at a loss gap: nuclear, or gamma2, which is nearer to Adam.",
-        choices=lambda: tuple(NORMS),
-    )
-    proxy: bool | None = option(
-        None, "Whether to compare the proxy instead of the prediction. By default where the prediction would be large."
-    )
-    tolerance: float = option(1e-4, "Proven relative gap of all predictions.")
-    permutations: int = option(200, "Permutations behind the floors; at least 20, or 0 for no floors.")
-    seed: int = option(0, "Seed of permutations, Gaussian embeddings and halves.")
-    halves: bool | None = option(
-        None,
-        "Whether to split both texts at random into halves, which show how alike two samples of one text are, and what "
-        "moved beyond chance; four more predictions. By default where these are not large.",
-    )
-
-    def __post_init__(self) -> None:
-        require_norm(self.norm)
-        check_tolerance(self.tolerance)
-        check_permutations(self.permutations)
-        check_seed(self.seed)
-        for name in ("top", "neighbours"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
 
 
 @takes(CompareTextsSettings)

@@ -16,13 +16,15 @@ import numpy as np
 
 from tokengeom.ask.item_search import quoted
 from tokengeom.ask.named_vectors import Items
-from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.agreement import Agreement, check_permutations
 from tokengeom.comparison.similarity_numbers import KINDS
 from tokengeom.comparison.target import MEANINGS
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import rounded_percent
+from tokengeom.core.settings import check_seed, check_tolerance, option
 from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
 from tokengeom.results.convert import Added, Digest, Number, Skipped, Vector, Within, from_plain
+from tokengeom.theory.at_loss import NORMS, require_norm
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -208,18 +210,43 @@ class ComparedText:
 
 
 @dataclass(frozen=True)
-class _Settings:
-    """Types of the saved settings."""
+class CompareTextsSettings:
+    """Settings of `compare_texts`."""
 
-    top: Count
-    neighbours: Count
-    norm: str
-    proxy: bool | None
-    tolerance: Annotated[float, Within(0.0)]
-    permutations: Count
-    seed: Count
-    loss_gap: Annotated[float, Within(0.0)] | None
-    halves: Annotated[bool | None, Added(False)]
+    top: int = option(20, "Tokens, and contexts, to list among those that moved most.")
+    neighbours: int = option(5, "Nearest neighbours to compare.")
+    norm: str = option(
+        "nuclear",
+        "Norm of the logits that is smallest at a loss gap: nuclear, or gamma2, which is nearer to Adam.",
+        choices=lambda: tuple(NORMS),
+    )
+    proxy: bool | None = option(
+        None, "Whether to compare the proxy instead of the prediction. By default where the prediction would be large."
+    )
+    tolerance: float = option(1e-4, "Proven relative gap of all predictions.")
+    permutations: int = option(200, "Permutations behind the floors; at least 20, or 0 for no floors.")
+    seed: int = option(0, "Seed of permutations, Gaussian embeddings and halves.")
+    halves: bool | None = option(
+        None,
+        "Whether to split both texts at random into halves, which show how alike two samples of one text are, and what "
+        "moved beyond chance; four more predictions. By default where these are not large.",
+    )
+
+    def __post_init__(self) -> None:
+        require_norm(self.norm)
+        check_tolerance(self.tolerance)
+        check_permutations(self.permutations)
+        check_seed(self.seed)
+        for name in ("top", "neighbours"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class _Saved(CompareTextsSettings):
+    """Settings as they are saved, with the loss gap that was asked for."""
+
+    loss_gap: Annotated[float, Within(0.0)] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -413,7 +440,7 @@ class TextComparison(AbstractJsonResult):
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         texts = super()._read(folder, manifest)
-        from_plain(_Settings, texts.settings, folder, "settings")
+        from_plain(_Saved, {"halves": False, **texts.settings}, folder, "settings")
         numbers = {name: texts.agreements[name] for name in NUMBERS}
         return replace(texts, agreements=numbers, tokens=replace(texts.tokens, items="tokens"))
 

@@ -177,9 +177,9 @@ class AbstractOptimizer(ABC):
         """Whether the rule can be recorded as a CUDA graph; a decomposition that synchronises with the host cannot."""
         return True
 
-    @abstractmethod
     def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
-        """Coefficients of the rule at the given steps (from 1), as columns."""
+        """Coefficients of the rule at the given steps (from 1), as columns; the learning rate unless it needs more."""
+        return [rates]
 
     @abstractmethod
     def kernel(self) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tokengeom.core.numerics import Float
 from tokengeom.training.kernels import jit
 from tokengeom.training.optimizers.base import AbstractOptimizer
 
@@ -23,10 +22,6 @@ class NGD(AbstractOptimizer):
     elementwise: ClassVar[bool] = False
     needs_norm: ClassVar[bool] = True
     default_rate: ClassVar[float] = 0.01
-
-    def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
-        """``c = (decay, lr)``."""
-        return [rates]
 
     def kernel(self) -> Any:
         return update

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Float
 from tokengeom.training.kernels import jit
 from tokengeom.training.optimizers.base import AbstractOptimizer
 
@@ -19,10 +18,6 @@ class SignGD(AbstractOptimizer):
 
     slots: ClassVar[int] = 0
     default_rate: ClassVar[float] = 0.001
-
-    def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
-        """``c = (decay, lr)``."""
-        return [rates]
 
     def kernel(self) -> Any:
         return update
