@@ -115,7 +115,7 @@ def test_predictions_name_their_own_items(tmp_path: Path) -> None:
 
 
 def test_the_last_checkpoint_of_a_curve_is_exported(tmp_path: Path) -> None:
-    points = cast(Any, (SimpleNamespace(W=W + 1.0, H=H), SimpleNamespace(W=W, H=2 * H)))
+    points = cast(Any, tuple(SimpleNamespace(W=W, H=k * H, model=f"step {k}") for k in (1, 2)))
     tg.export(CheckpointCurve(points, None, STATS), tmp_path / "out", format="numpy")
     np.testing.assert_array_equal(tg.load_arrays(tmp_path / "out").H, 2 * H)
     with pytest.raises(InputError, match="CheckpointCurve has no names"):
