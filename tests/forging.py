@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from tokengeom.core.files import file_hash
+from tokengeom.core.system import file_hash
 from tokengeom.results.manifests import MANIFEST, as_json, read_seal, sealed
 
 Entry = tuple[str | int, ...]

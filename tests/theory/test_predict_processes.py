@@ -16,7 +16,7 @@ import process_cases
 from process_cases import LOSS_GAP, SHAPES, TOLERANCE
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Float
-from tokengeom.core.processes import Processes, join_processes, launched_processes
+from tokengeom.core.system import Processes, join_processes, launched_processes
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.theory.at_loss import LossPrediction

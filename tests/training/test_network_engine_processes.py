@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from network_cases import small_stories
-from tokengeom.core.processes import Processes
+from tokengeom.core.system import Processes
 from tokengeom.training.network_engine import NetworkEngine
 from tokengeom.training.run import Run
 from tokengeom.training.train import train

@@ -17,8 +17,8 @@ import tokengeom as tg
 from forging import Entry, forge, forge_entry, forge_json, forge_record, forge_report
 from pipeline_cases import plain_page, quick, results_of, write_text
 from tokengeom.core.errors import InputError
-from tokengeom.core.files import file_hash
 from tokengeom.core.progress import SilentProgress
+from tokengeom.core.system import file_hash
 from tokengeom.corpus.stories import stories
 from tokengeom.page.cache import key_of
 from tokengeom.page.chosen_settings import Choice, choose

@@ -30,8 +30,8 @@ import typer
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
 from tokengeom.cli.output import TerminalConsole, chosen_output, escaped_streams
 from tokengeom.core.errors import TokengeomError, out_of_memory
-from tokengeom.core.processes import Interruption, handle_signals
 from tokengeom.core.progress import is_main_process
+from tokengeom.core.system import Interruption, handle_signals
 from tokengeom.results.folders import only_writer, remove_work_folders
 from tokengeom.results.manifests import recording_command
 

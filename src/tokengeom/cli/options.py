@@ -30,8 +30,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from tokengeom.core.errors import InputError
-from tokengeom.core.files import open_plain
 from tokengeom.core.settings import default_of, did_you_mean
+from tokengeom.core.system import open_plain
 from tokengeom.results.convert import shown
 
 Groups = Mapping[str, type[Any]]

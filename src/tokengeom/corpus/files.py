@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from tokengeom.core.errors import CorpusError
-from tokengeom.core.files import kind_of_file, open_plain, require_regular
+from tokengeom.core.system import kind_of_file, open_plain, require_regular
 
 OnBytes = Callable[[int], None]
 Errors = Literal["strict", "replace"]

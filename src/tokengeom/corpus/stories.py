@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from tokengeom.core.errors import CorpusError, ResourceError
-from tokengeom.core.files import require_regular
+from tokengeom.core.system import require_regular
 from tokengeom.corpus.documents import AbstractTextSource, Piece
 from tokengeom.corpus.files import OnBytes, ignore_bytes
 from tokengeom.results.folders import atomic_file

@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from tokengeom.core.errors import TokenizerError
-from tokengeom.core.files import require_regular
+from tokengeom.core.system import require_regular
 from tokengeom.corpus.documents import BEFORE_WHITE_SPACE, Ids, last_match
 from tokengeom.corpus.files import exists, shortened
 

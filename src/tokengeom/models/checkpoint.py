@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokengeom.core.errors import CheckpointError, InputError, TokenizerError
-from tokengeom.core.files import is_plain_name, require_regular
+from tokengeom.core.system import is_plain_name, require_regular
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
 from tokengeom.models.language_model import ModuleModel, language_model
 from tokengeom.models.networks.base import checked_device, import_torch, import_transformers

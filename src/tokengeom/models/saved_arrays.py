@@ -11,10 +11,10 @@ import numpy as np
 from tokengeom.ask.named_vectors import Items, item_names, numbered, one_line, one_word
 from tokengeom.core.errors import CheckpointError, ProblemError, TokengeomError
 from tokengeom.core.factors import Factors
-from tokengeom.core.files import require_regular
 from tokengeom.core.numerics import Arrays, Float
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import takes
+from tokengeom.core.system import require_regular
 from tokengeom.results.contract import require_unchanged
 from tokengeom.results.manifests import MANIFEST
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of

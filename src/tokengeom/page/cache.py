@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.core.errors import InputError, ResourceError
-from tokengeom.core.files import file_hash, is_plain_name, open_plain
+from tokengeom.core.system import file_hash, is_plain_name, open_plain
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, damaged, from_entries, from_plain
 from tokengeom.results.folders import HEAD_BYTES, MADE_BY_US, check_target, remove_result, replace_file, sweep

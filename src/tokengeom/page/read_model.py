@@ -16,8 +16,8 @@ import numpy as np
 from tokengeom.comparison.checkpoints import read_factors
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.core.errors import CheckpointError, missing_extra
-from tokengeom.core.files import file_hash
 from tokengeom.core.progress import AbstractProgress
+from tokengeom.core.system import file_hash
 from tokengeom.models.checkpoint import (
     checkpoint_folders,
     find_weights,

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from tokengeom.core.errors import CorpusError
-from tokengeom.core.files import file_hash
 from tokengeom.core.numerics import rounded_percent
+from tokengeom.core.system import file_hash
 from tokengeom.corpus.documents import (
     AUTO,
     KNOWN_MARKER,

@@ -24,7 +24,7 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError, ResourceError, missing_extra
 from tokengeom.core.numerics import Float
-from tokengeom.core.processes import Processes, join_processes, launched_processes
+from tokengeom.core.system import Processes, join_processes, launched_processes
 
 if TYPE_CHECKING:
     from tokengeom.problems.columns import Layout

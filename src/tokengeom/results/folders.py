@@ -36,7 +36,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from tokengeom.core.errors import CorpusError, InputError, ResourceError
-from tokengeom.core.files import open_plain
+from tokengeom.core.system import open_plain
 from tokengeom.results.manifests import MANIFEST, added, as_json, read_kind
 
 MADE_BY_US = b'<meta name="generator" content="tokengeom'

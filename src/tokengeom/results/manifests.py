@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.core.errors import InputError
-from tokengeom.core.files import file_hash, not_permitted, open_plain
+from tokengeom.core.system import file_hash, not_permitted, open_plain
 
 MANIFEST, SEAL = "manifest.json", "seal"
 OF_EVERY_MANIFEST = ("format", "format_version", "tokengeom", "machine", "command", "files", SEAL)

@@ -23,9 +23,9 @@ import numpy as np
 
 from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.core.numerics import Arrays, Float, Int
-from tokengeom.core.processes import interrupts
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
 from tokengeom.core.resources import Estimate
+from tokengeom.core.system import interrupts
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.base import Optimization
 from tokengeom.training.run import Checkpoints, Run, Snapshot

@@ -23,7 +23,7 @@ import numpy as np
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
-from tokengeom.core.processes import join_processes
+from tokengeom.core.system import join_processes
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import checked_device, import_torch, threads_for
 from tokengeom.training.loop import AbstractEngine

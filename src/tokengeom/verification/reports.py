@@ -17,8 +17,8 @@ from tokengeom.comparison.monitor import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import MissingExtraError, TokengeomError
 from tokengeom.core.factors import Factors
-from tokengeom.core.files import file_hash
 from tokengeom.core.progress import SilentProgress
+from tokengeom.core.system import file_hash
 from tokengeom.page import report as page_report
 from tokengeom.page import tied_stages
 from tokengeom.page.cache import FORMAT_VERSION, UNFINISHED, code_hash, key_of, page_bytes, read_finished, read_record

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokengeom.core.errors import InputError
-from tokengeom.core.files import file_hash, is_plain_name, require_regular
+from tokengeom.core.system import file_hash, is_plain_name, require_regular
 
 
 def test_a_file_that_a_user_names_may_be_a_link_and_must_be_a_file(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from tokengeom.core.processes import Interruption, interrupt, interrupts
+from tokengeom.core.system import Interruption, interrupt, interrupts
 from waiting import PATIENCE
 
 TRAINING = """
 import signal, sys
 import numpy as np
 import tokengeom as tg
-from tokengeom.core.processes import handle_signals
+from tokengeom.core.system import handle_signals
 
 if "ignored" in sys.argv:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
