@@ -49,7 +49,8 @@ class Benchmark:
     def __init__(self, name: str, *packages: str, device: str = "cpu", quick: bool = False) -> None:
         self.name, self.kept = name, not quick or "TOKENGEOM_BENCHMARK_RESULTS" in os.environ
         self.machine, self.versions, self.commit = rows.machine(device), rows.versions(packages), rows.commit()
-        self.watch, self.keeps_busy = Watch(), bool(os.environ.get("TOKENGEOM_BENCHMARK_BUSY"))
+        self.watch = Watch(rows.references(self.machine))
+        self.keeps_busy = bool(os.environ.get("TOKENGEOM_BENCHMARK_BUSY"))
         print(f"machine: {self.machine}; load average {os.getloadavg()[0]:.1f}; code {self.commit}")
         print(f"versions: {', '.join(f'{package} {found}' for package, found in self.versions.items())}", flush=True)
 

@@ -6,16 +6,18 @@ in between. Load averages do not tell: they include the benchmark itself.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 LARGEST_SLOWDOWN = 1.25
-"""Time of the reference over the best of the session, above which the machine is busy."""
+"""Time of the reference over the best that is known of such a machine, above which the machine is busy."""
 LARGEST_SHARE = 0.15
 """Cores that other programs used on average, above which the machine is busy."""
 
@@ -35,10 +37,14 @@ class Look:
 
 
 class Watch:
-    """The looks of a session, the first at its beginning."""
+    """The looks of a session, the first at its beginning.
 
-    def __init__(self) -> None:
-        self.looks = [Look(reference_seconds(), None)]
+    ``kept``
+        Seconds of the reference in earlier sessions on such a machine.
+    """
+
+    def __init__(self, kept: Sequence[float] = ()) -> None:
+        self.looks, self._kept = [Look(reference_seconds(), None)], tuple(kept)
         self._before = (time.perf_counter(), processor_seconds_of_others())
 
     def look(self) -> None:
@@ -50,7 +56,7 @@ class Watch:
 
     def busy_since(self, first: int) -> str:
         """Why what was measured since the look ``first`` should not be kept; empty on quiet cores."""
-        best = min(look.reference for look in self.looks)
+        best = min(*self._kept, *(look.reference for look in self.looks), math.inf)
         slowdown = max(look.reference for look in self.looks[first:]) / best
         used = max((look.others or 0.0 for look in self.looks[first + 1 :]), default=0.0)
         found = []

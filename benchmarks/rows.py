@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -91,14 +92,27 @@ def now() -> str:
 
 
 def machine(device: str = "cpu") -> str:
-    """Cores, memory, system and Python of this machine, and its GPU where one is used."""
+    """Processor, cores, memory, system and Python of this machine, and its GPU where one is used."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    found = f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
+    system = f"{platform.system()}, Python {platform.python_version()}"
+    found = f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {system}"
     if device == "cpu":
         return found
     import torch
 
     return f"{torch.cuda.get_device_name()}, {found}"
+
+
+def _processor() -> str:
+    """Model of the processor, as Linux names it; elsewhere its kind."""
+    listed = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.+)", listed.read_text()) if listed.exists() else None
+    return named[1] if named else platform.processor() or platform.machine()
+
+
+def references(machine: str) -> list[float]:
+    """Seconds of the fixed computation around the rows that were measured on such a machine while it was quiet."""
+    return [row.reference for row in read() if row.machine == machine and row.reference is not None and not row.busy]
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """``python -m benchmarks table``: tables and plot of what was measured, from the rows in ``benchmarks/results``.
 
 A page has places, ``<!-- table NAME -->`` to ``<!-- end -->``, which are filled; sentences are left as they are.
-docs/benchmarks.md has every job ("jobs") and every machine ("machines"); the README has the jobs of `SHORT` ("ratios").
+docs/benchmarks.md has every job ("jobs") and every machine ("machines"), the README the jobs of `SHORT` ("ratios"), and
+the guide to sizes those of `SIZES` ("sizes").
 Of a job that was measured several times, the tables show the newest measurement and the plot shows all of them. Rows of
 a busy machine stand on the page only, marked as such, and only until the job is measured on a quiet one.
 """
@@ -20,15 +21,42 @@ from benchmarks.rows import OURS, Row, read
 
 ROOT = Path(__file__).parents[1]
 PAGE, README, PLOT = ROOT / "docs" / "benchmarks.md", ROOT / "README.md", ROOT / "docs" / "benchmarks.png"
+GUIDE = ROOT / "docs" / "guide" / "how_large_can_i_go.md"
+FILLED = (PAGE, README, GUIDE)
 PLACE = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 SHORT = (
     ("count 50 million tokens of text, contexts of 4", "Polars group_by"),
-    ("count 2 million tokens of text, contexts of 4, to saved statistics", "nltk.lm NgramCounter"),
+    ("count 2 million tokens of text, contexts of 4, to saved statistics", "dictionary of Counters"),
     ("L^mm, V=104, 400 distinct supports", "cvxpy + SCS"),
     ("prediction at a loss, V=40, m=89", "cvxpy + SCS"),
     ("transformer, V=104, m=403, 4 layers, d=128, per step on one GPU", "plain eager PyTorch loop"),
 )
-"""Jobs and peers that the README shows."""
+"""Jobs that the README shows, and their fastest peers."""
+SIZES = (
+    "count 50 million tokens of text, contexts of 4",
+    "count 50 million tokens of text, contexts of 4, to saved statistics",
+    "count 500 million tokens, to statistics of the 100,000 most frequent contexts",
+    "L^mm, V=104, 400 distinct supports",
+    "L^mm, V=300, 1,500 distinct supports",
+    "L^mm on one GPU, V=4,096, 16,384 supports",
+    "L^mm on one GPU, V=10,000, 50,000 supports",
+    "L^mm on one GPU, 5,000 tokens, 100,000 contexts of sampled text (4,950 x 92,469 merged)",
+    "L^mm on one GPU, GPT-2 tokens, V=50,257, m=4,000",
+    "prediction at a loss, V=104, m=382",
+    "prediction at a loss, V=104, m=382, at 20 losses",
+    "prediction at a loss gap of 0.05 nats, TinyStories, V=1,000, m=4,000",
+    "prediction at a loss, GPT-2 tokens, V=50,257 (1,477 merged), m=400",
+    "prediction at a loss on one GPU, V=4,096, m=16,384",
+    "prediction at a loss gap of 0.1 nats on one GPU, 5,000 tokens, 100,000 contexts of sampled text "
+    "(4,963 x 98,507 merged)",
+    "gamma_2 norm at a loss gap of 0.3, cold, V=203, m=1000",
+    "W^mm, V=200, d=300, m=1000, supports of 10",
+    "compare --model, 135M random weights, V=49,152, 400 contexts, without forward passes",
+    "compare --model, stories260K, 4,000 contexts, without forward passes",
+    "UFM, V=104, m=400, d=128, float32, per AdamW step",
+    "transformer, V=104, m=403, 4 layers, d=128, per step on one GPU",
+)
+"""Jobs that the guide to sizes shows."""
 MARKERS = "osD^v"
 LEGEND: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 8, "frameon": False}
 NAMES = {
@@ -113,6 +141,16 @@ def short_table(rows: Sequence[Row]) -> str:
     return "\n".join([*head, *(_brief(lines[key]) for key in SHORT if key in lines)])
 
 
+def sizes_table(rows: Sequence[Row]) -> str:
+    """The jobs of the guide to sizes."""
+    own = {line.own.job: line.own for line in newest_lines(rows)}
+    head = ["| job | machine | time, memory and accuracy | runs | date |", "|---|---|---|---|---|"]
+    found = [own[job] for job in SIZES if job in own]
+    return "\n".join(
+        [*head, *(f"| {row.job} | {row.machine} | {_side(row)} | {row.repeats} | {row.date[:10]} |" for row in found)]
+    )
+
+
 def _brief(line: Line) -> str:
     assert line.peer is not None, "the README shows ratios"
     times = [shown_time(row.seconds) if row.seconds is not None else "" for row in (line.own, line.peer)]
@@ -137,7 +175,7 @@ def machines_table(rows: Sequence[Row]) -> str:
 
 def filled(page: str, rows: Sequence[Row]) -> str:
     """A page with its places filled."""
-    makers = {"jobs": jobs_table, "machines": machines_table, "ratios": short_table}
+    makers = {"jobs": jobs_table, "machines": machines_table, "ratios": short_table, "sizes": sizes_table}
 
     def table(place: re.Match[str]) -> str:
         if place[1] not in makers:
@@ -174,6 +212,6 @@ def draw(rows: Sequence[Row]) -> Any:
 def write_all() -> None:
     """Write the pages and the plot."""
     rows = read()
-    for path in (PAGE, README):
+    for path in FILLED:
         path.write_text(filled(path.read_text(encoding="utf-8"), rows), encoding="utf-8")
     draw(rows).savefig(PLOT, dpi=150, metadata={"Software": None})

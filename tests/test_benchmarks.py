@@ -17,9 +17,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import quiet, rows, table  # noqa: E402
+from benchmarks import estimates, quiet, rows, table  # noqa: E402
 from benchmarks.harness import Benchmark, shown_time  # noqa: E402
 from benchmarks.rows import OURS, Row  # noqa: E402
+
+from tokengeom.page import executor  # noqa: E402
 
 KEPT = rows.read(rows.KEPT)
 QUICK = {
@@ -52,7 +54,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return known
 
 
-@pytest.mark.parametrize("page", [table.PAGE, table.README], ids=lambda path: path.name)
+@pytest.mark.parametrize("page", table.FILLED, ids=lambda path: path.name)
 def test_tables_are_those_of_the_rows(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert table.PLACE.search(text), "the page has a place for its table"
@@ -182,6 +184,39 @@ def test_a_row_of_a_busy_machine_is_kept_on_request_and_the_machine_may_be_quiet
     assert (found.job, found.busy) == ("quiet", "")
 
 
+@pytest.mark.parametrize(("other", "is_busy"), [({}, True), ({"machine": "another"}, False), ({"busy": "so"}, False)])
+def test_a_machine_that_is_busy_from_the_beginning_is_known_by_the_kept_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: dict[str, float], other: dict[str, str], is_busy: bool
+) -> None:
+    monkeypatch.setenv("TOKENGEOM_BENCHMARK_RESULTS", str(tmp_path))
+    monkeypatch.setenv("TOKENGEOM_BENCHMARK_BUSY", "1")
+    fast = dataclasses.replace(row("2026-01-01T00:00:00Z", OURS, 1.0), machine=rows.machine(), reference=0.03)
+    rows.append(dataclasses.replace(fast, **other))  # type: ignore[arg-type]
+    Benchmark("counting").job("job").ours(1.0)
+    found = rows.read()[-1]
+    assert bool(found.busy) is is_busy
+    assert not is_busy or "1.7 times as long as at best" in found.busy
+
+
+def test_a_machine_is_named_with_its_processor() -> None:
+    assert f"{os.cpu_count()} cores" in rows.machine()
+    cpu = Path("/proc/cpuinfo")
+    if cpu.exists() and (named := re.search(r"model name\s*: (.+)", cpu.read_text())):
+        assert rows.machine().startswith(f"{named[1]}, ")
+
+
+def test_the_readme_shows_the_fastest_peer() -> None:
+    for job, peer in table.SHORT:
+        quiet_rows = [one for one in KEPT if one.job == job and not one.busy]
+        last = [one for one in quiet_rows if one.date == quiet_rows[-1].date and one.side != OURS]
+        assert min(last, key=lambda one: one.seconds or 0.0).side == peer
+
+
+def test_every_row_has_a_program_or_says_that_it_has_none() -> None:
+    for one in KEPT:
+        assert (ROOT / "benchmarks" / f"{one.benchmark}.py").is_file() or "no program is kept" in one.note
+
+
 def test_processor_time_of_other_programs_is_counted() -> None:
     before = quiet.processor_seconds_of_others()
     assert (before is not None) == Path("/proc/stat").exists()
@@ -222,6 +257,39 @@ def test_the_plot_shows_every_ratio_of_the_readme() -> None:
     for job, peer in table.SHORT:
         ratios = [one.ratio for one in KEPT if (one.job, one.side) == (job, peer) and not one.busy]
         assert list(drawn.get(job, [])) == ratios
+
+
+def test_parts_of_a_report_that_took_long_and_were_not_announced_are_marked() -> None:
+    stated = {
+        "short": (0.1, 0.2),
+        "right": (6.0, 8.0),
+        "twice": (2.0, 3.0),
+        "wrong": (6.0, 8.0),
+        "left out": (60.0, 60.0),
+    }
+    parts = [{"what": name, "shortest_seconds": a, "longest_seconds": b} for name, (a, b) in stated.items()]
+    taken = {"short": 4.0, "right": 11.9, "twice": 8.9, "wrong": 12.1, "unknown": 5.1}
+    found = estimates.compared_parts({"parts": [*parts, parts[2]], "taken": taken})
+    assert [line.partition(":")[0] for line, is_fine in found if not is_fine] == ["wrong", "unknown", "left out"]
+
+
+def test_parts_of_a_report_are_timed_by_their_titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, now = estimates.Timed(), [0.0]
+    monkeypatch.setattr("benchmarks.estimates.time.perf_counter", lambda: now[0])
+    with shown.stage("Report", 100.0) as bar:
+        for title, seconds in (("Counting", 1.0), ("Predicting", 2.0)):
+            bar.advance(0.0, title)
+            with shown.stage("its own bar", None) as own:
+                own.advance(1.0, "a note of its own")
+                now[0] += seconds
+        with shown.stage(executor.MEASURING, None):
+            now[0] += 4.0
+        now[0] += 8.0
+    assert {title: seconds for title, seconds in shown.taken.items() if seconds} == {
+        "Counting": 1.0,
+        "Predicting": 10.0,
+        executor.MEASURING: 4.0,
+    }
 
 
 @pytest.mark.slow
