@@ -66,6 +66,7 @@ NAMES = {
     "nuclear_svm": "Prediction in the limit",
     "nuclear_svm_gpu": "Prediction in the limit on a GPU",
     "prediction_at_loss": "Prediction at a loss",
+    "tied_prediction": "Prediction with ties at a loss",
     "gamma2_at_loss": "Prediction at a loss in the gamma_2 norm",
     "prediction_at_loss_gpu": "Prediction at a loss on a GPU",
     "linear_training": "Training the linear model",

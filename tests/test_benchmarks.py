@@ -33,6 +33,7 @@ QUICK = {
     "margin_norms": {"cvxpy + Clarabel"},
     "nuclear_svm": {"cvxpy + SCS"},
     "prediction_at_loss": {"cvxpy + Clarabel", "cvxpy + SCS"},
+    "tied_prediction": {"cvxpy + Clarabel"},
     # Its peer has no wheels for Python 3.12 and later.
     **({"tied_training": {"fastText, supervised"}} if find_spec("fasttext") else {}),
     "ufm_training": {"plain PyTorch loop on distinct contexts", "plain PyTorch loop on raw windows"},

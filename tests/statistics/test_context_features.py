@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengeom.core.errors import StatisticsError
-from tokengeom.statistics.context_features import ContextFeatures, parse_ties
+from tokengeom.core import resources
+from tokengeom.core.errors import ResourceError, StatisticsError
+from tokengeom.statistics.context_features import BYTES_PER_ENTRY, SORTED, ContextFeatures, parse_ties
 from tokengeom.statistics.mlp_kernel import kernel_of_overlaps
 
 ALL = "positions+pairs+suffixes+self"
@@ -121,3 +124,16 @@ def test_features_of_the_kernel_have_names_with_gaps() -> None:
     assert (features.matrix.T @ features.matrix).diagonal() == pytest.approx([1.0, 1.0])
     with pytest.raises(StatisticsError, match="at most 8 tokens; got 9"):
         parse_ties("kernel", 9)
+
+
+def test_the_memory_that_features_take_is_stated_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    contexts = np.random.default_rng(0).integers(0, 50, (20_000, 6))
+    tracemalloc.start()
+    features = ContextFeatures.of_contexts(contexts, ALL)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    stated = BYTES_PER_ENTRY * features.m * (len(features.weights) + SORTED)
+    assert 0.5 * stated < peak < 1.2 * stated
+    monkeypatch.setattr(resources, "free_memory", lambda device=None: stated - 1)
+    with pytest.raises(ResourceError, match=r"Features of 20,000 contexts, 15 each, must fit .* fewer kinds of ties"):
+        ContextFeatures.of_contexts(contexts, ALL)

@@ -35,6 +35,7 @@ from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Float, Int
+from tokengeom.core.resources import fewer_contexts, require_memory
 from tokengeom.core.settings import nearest_hint
 from tokengeom.statistics.mlp_kernel import LAYERS, subset_weights
 from tokengeom.statistics.windows import ABSENT
@@ -46,6 +47,8 @@ LONGEST_KERNEL = 8
 OWN = "own"
 """Name of features that a user gave as a matrix."""
 _CODE_OF_TOKEN_0 = 2
+BYTES_PER_ENTRY, SORTED = 36, 2
+"""Bytes that making one feature of one context takes at the peak; and what sorting takes, in features per context."""
 Span = tuple[int, ...]
 """Places of the tokens of a span, from the last to the first, counted from the end of the context: 0 is its last."""
 
@@ -131,6 +134,11 @@ class ContextFeatures:
         fields = _codes(contexts)
         m, length = fields.shape
         weights, base = parse_ties(ties, length), int(fields.max(initial=0)) + 1
+        require_memory(
+            BYTES_PER_ENTRY * m * (len(weights) + SORTED),
+            f"Features of {m:,} contexts, {len(weights)} each,",
+            lambda share: f"{fewer_contexts(share, m)}, or use fewer kinds of ties.",
+        )
         steps: dict[Span, Int] = {}
 
         def number(beginning: Span, pairs: Int) -> Int:
