@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokengeom.extending import Float
-from tokengeom_studies.common.corrected import Measured, corrected, corrected_difference, explained, shown
+from tokengeom_studies.common.corrected import Measured, corrected, corrected_difference, explained, jackknifed, shown
 from tokengeom_studies.common.measured import Interval
 
 
@@ -71,3 +71,10 @@ def test_equal_runs_have_no_difference_and_a_negative_agreement_explains_nothing
     nothing = explained(Interval(-0.2, -0.5, 0.1, 5))
     assert (nothing.mean, nothing.low) == (0.0, 0.0)
     assert nothing.high == pytest.approx(0.01)
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
+    x = np.array([1.0, 2.0, 4.0, 7.0])
+    found = jackknifed(range(4), lambda left: float(np.delete(x, [] if left is None else left).mean()))
+    assert found.half == pytest.approx(3.182446 * x.std(ddof=1) / 2, rel=1e-6)
+    assert jackknifed(range(2), lambda left: 1.0).high == np.inf

@@ -26,6 +26,7 @@ from tokengeom_studies.common.measured import (
     decided_by_share,
     machine,
     read_rows,
+    share_of,
     signed,
 )
 
@@ -156,3 +157,8 @@ def test_a_difference_is_signed_where_its_interval_is_on_one_side() -> None:
     intervals = [Interval(x, x - 1.0, x + 1.0, 5) for x in (2.0, -2.0, 0.5)]
     assert [signed(interval) for interval in intervals] == ["yes", "no", "undecided"]
     assert signed(Interval(0.0, 0.0, 0.0, 5)) == "undecided"
+
+
+def test_a_share_decides() -> None:
+    cases: tuple[list[bool], ...] = ([True] * 3 + [False], [True] + [False] * 3, [True, False], [])
+    assert [share_of(held).decision for held in cases] == ["yes", "no", "undecided", "undecided"]

@@ -16,8 +16,6 @@ from tokengeom_studies.common.variants import (
     Agreements,
     Variant,
     add_pairs,
-    jackknife,
-    share_of,
     silence_unknown,
     text_named,
 )
@@ -66,18 +64,6 @@ def test_nothing_reproducible_and_nothing_known_are_nan() -> None:
     of = agreements(a=geometries(3, 0.0, 1), b=geometries(3, 0.5, 2))
     assert math.isnan(of.value("a", "b", "contexts"))
     assert math.isnan(of.value("b", "unknown", "contexts"))
-
-
-def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
-    x = np.array([1.0, 2.0, 4.0, 7.0])
-    found = jackknife(lambda left: float(np.delete(x, [] if left is None else left).mean()), 4)
-    assert found.half == pytest.approx(1.96 * x.std(ddof=1) / 2)
-    assert jackknife(lambda left: 1.0, 2).high == math.inf
-
-
-def test_a_share_decides() -> None:
-    cases: tuple[list[bool], ...] = ([True] * 3 + [False], [True] + [False] * 3, [True, False], [])
-    assert [share_of(held).decision for held in cases] == ["yes", "no", "undecided", "undecided"]
 
 
 def test_a_simulation_has_the_choices_of_its_network() -> None:

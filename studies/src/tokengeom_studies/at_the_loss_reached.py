@@ -25,6 +25,7 @@ from tokengeom_studies.common.compared_trainings import (
 )
 from tokengeom_studies.common.corrected import LEAST, explained
 from tokengeom_studies.common.measured import (
+    MOST,
     AbstractMeasuredStudy,
     Answer,
     Hypothesis,
@@ -37,8 +38,6 @@ from tokengeom_studies.common.measured import (
 
 NORM = "gamma2"
 """Norm of the prediction for AdamW, chosen before the runs."""
-MOST = 0.75
-"""Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
 NEAR = 0.05
 """Distance from the agreement between seeds that counts as equal to it."""
 

@@ -19,6 +19,7 @@ from tokengeom import NextTokenStatistics, TrainingSettings
 from tokengeom.extending import AbstractProgress, Figure, HeatmapPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import adapted_below
+from tokengeom_studies.common.corrected import jackknifed
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
     Answer,
@@ -29,6 +30,7 @@ from tokengeom_studies.common.measured import (
     Rows,
     chosen,
     decided_together,
+    share_of,
 )
 from tokengeom_studies.common.other_norms import smallest_one_sided
 from tokengeom_studies.common.stepped_training import SteppedTraining
@@ -38,8 +40,6 @@ from tokengeom_studies.common.variants import (
     Geometry,
     add_pairs,
     as_geometry,
-    jackknife,
-    share_of,
     text_named,
 )
 from tokengeom_studies.optimizer_norms import TRAININGS
@@ -208,7 +208,7 @@ def _lead_of(agreements: Agreements, training: str, item: str, left: int | None 
 
 def _lead(agreements: Agreements, training: str, sign: float = 1.0) -> Interval:
     """Lead of gamma_2 over the nuclear norm for contexts, or of the nuclear norm with sign -1."""
-    return jackknife(lambda left: sign * _lead_of(agreements, training, "contexts", left), agreements.seeds(training))
+    return jackknifed(agreements.seeds(training), lambda left: sign * _lead_of(agreements, training, "contexts", left))
 
 
 def _share(agreements: Agreements) -> Interval:
@@ -220,7 +220,7 @@ def _share(agreements: Agreements) -> Interval:
         )
         return (on - free) / (adam - free)
 
-    return jackknife(share, agreements.seeds("gd, free"))
+    return jackknifed(agreements.seeds("gd, free"), share)
 
 
 def _together(intervals: Sequence[Interval], least: float = 0.0) -> Answer:

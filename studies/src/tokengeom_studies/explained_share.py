@@ -34,7 +34,6 @@ from tokengeom_studies.common.explained_cells import (
     FREE,
     KERNEL,
     MAIN,
-    MOST,
     NEAR,
     WITHOUT_NORM,
     ExplainedCells,
@@ -50,12 +49,7 @@ from tokengeom_studies.common.held_out_text import (
     agreement,
     mean_geometry,
 )
-from tokengeom_studies.common.measured import (
-    AbstractMeasuredStudy,
-    Hypothesis,
-    Row,
-    Rows,
-)
+from tokengeom_studies.common.measured import MOST, AbstractMeasuredStudy, Hypothesis, Row, Rows, share_of
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text
@@ -168,13 +162,13 @@ class ExplainedShare(AbstractMeasuredStudy):
         """Corrected agreement of every explanation, and the cells in which each statement holds."""
         judged = ExplainedCells(rows)
         answers = {
-            "ties": judged.answer(judged.ties()),
-            "targets": judged.answer(judged.targets()),
-            "kernel": judged.answer(judged.kernel()),
-            "one geometry": judged.answer(judged.one_geometry()),
-            "last norm": judged.answer(judged.last_norm()),
-            "held-out loss": judged.answer(judged.held_out_loss()),
-            "Kneser-Ney": judged.answer(judged.kneser_ney()),
+            "ties": share_of(judged.ties()),
+            "targets": share_of(judged.targets()),
+            "kernel": share_of(judged.kernel()),
+            "one geometry": share_of(judged.one_geometry()),
+            "last norm": share_of(judged.last_norm()),
+            "held-out loss": share_of(judged.held_out_loss()),
+            "Kneser-Ney": share_of(judged.kneser_ney()),
         }
         texts = table_of([{key: row[key] for key in row if key != "kind"} for row in judged.texts])
         tables = {

@@ -30,6 +30,7 @@ from tokengeom_studies.common.measured import (
     Row,
     Rows,
     chosen,
+    share_of,
 )
 from tokengeom_studies.common.on_device import LogitSpectrum
 from tokengeom_studies.common.torch_runs import DeviceText, Reached
@@ -40,7 +41,6 @@ from tokengeom_studies.common.variants import (
     Geometry,
     Variant,
     add_pairs,
-    share_of,
     text_named,
 )
 from tokengeom_studies.one_geometry import VARIANTS

@@ -9,7 +9,7 @@ import numpy as np
 
 from tokengeom.extending import GD, AbstractProgress, Figure, HeatmapPanel, Spectral
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen, share_of
 from tokengeom_studies.common.torch_runs import DeviceText
 from tokengeom_studies.common.variants import (
     FIRST_SEED,
@@ -18,7 +18,6 @@ from tokengeom_studies.common.variants import (
     Variant,
     add_pairs,
     as_geometry,
-    share_of,
     text_named,
 )
 

@@ -17,7 +17,7 @@ import numpy as np
 from tokengeom import NextTokenStatistics, count
 from tokengeom.extending import AbstractProgress, Curve, Figure, Int, LinePanel, WordTokenizer, import_torch, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen, share_of
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.torch_runs import DeviceText
 from tokengeom_studies.common.variants import (
@@ -28,7 +28,6 @@ from tokengeom_studies.common.variants import (
     Variant,
     add_pairs,
     as_geometry,
-    share_of,
 )
 
 ITEMS = ("contexts", "tokens")

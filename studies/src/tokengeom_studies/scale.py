@@ -14,8 +14,8 @@ import numpy as np
 
 from tokengeom.extending import AbstractProgress, Curve, Figure, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen
-from tokengeom_studies.common.variants import MAIN, MLP_NAME, Agreements, compare_ties, share_of
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen, share_of
+from tokengeom_studies.common.variants import MAIN, MLP_NAME, Agreements, compare_ties
 
 ITEMS = ("contexts", "tokens")
 TIED, KERNEL, FREE, NORM = f"simulated, {MAIN}", "simulated, kernel", "simulated, self", "gamma2"

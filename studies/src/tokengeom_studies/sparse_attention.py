@@ -24,7 +24,7 @@ from tokengeom.extending import (
     import_torch,
 )
 from tokengeom_studies.base import Check, Findings, Recipe, table_of
-from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen, share_of
 from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.torch_runs import DeviceText, Reached, first_below, training_settings
 from tokengeom_studies.common.variants import (
@@ -34,7 +34,6 @@ from tokengeom_studies.common.variants import (
     Variant,
     add_pairs,
     as_geometry,
-    share_of,
     text_named,
 )
 

@@ -12,7 +12,7 @@ Its square is the explained share. Intervals are of a jackknife over seeds, with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -58,7 +58,7 @@ def shown(interval: Interval) -> str:
     return str(interval) if np.isfinite(interval.mean) else "-"
 
 
-def jackknifed(seeds: list[int], number: Callable[[int | None], float]) -> Interval:
+def jackknifed(seeds: Sequence[int], number: Callable[[int | None], float]) -> Interval:
     """A number of all seeds, with the interval from leaving out each in turn; infinite with fewer than three."""
     n, whole = len(seeds), number(None)
     if n < 3:

@@ -7,7 +7,7 @@ where
     rho      mean correlation of two seeds
     rho_e    reliability of an explanation that is a mean of trainings, otherwise 1
 
-Intervals are of a jackknife over seeds. The explained share is its square.
+Intervals are of a jackknife over seeds, with Student's quantile. The explained share is its square.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import numpy as np
 
 from tokengeom.extending import Figure, HeatmapPanel
 from tokengeom_studies.base import Table, table_of
+from tokengeom_studies.common.corrected import LEAST, jackknifed
 from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL, TOKENS
-from tokengeom_studies.common.measured import Answer, Interval, Row, chosen, decided_by_share
+from tokengeom_studies.common.measured import Interval, Row, chosen
 
 WITHOUT_NORM = "mlp without last norm"
 MAIN, KERNEL, FREE = "positions+pairs+self", "kernel", "self"
 """Ties that were chosen for the hypotheses before the runs; those derived for an MLP; and none."""
-MOST = 0.75
-"""Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
 NEAR = 0.02
 """Difference of corrected agreement that counts as none."""
 TARGETS = {SEVERAL: 0.95, ONE: 0.85, HELD_OUT: 0.85}
@@ -58,8 +57,6 @@ TITLES = {
     HELD_OUT: "Contexts held out of training",
     TOKENS: "Tokens",
 }
-LEAST_REPRODUCIBLE = 0.05
-"""Agreement of two seeds below which there is nothing to explain."""
 
 
 def simulated(ties: str, network: str = "") -> str:
@@ -102,31 +99,18 @@ class ExplainedCells:
         r, seeds = np.array(row["agreement"][kind]), range(len(row["agreement"][kind]))
         rho = [[a, b, values[kind]] for a, b, values in run["seeds"]]
         own = row.get("reliability", {}).get(kind, 1.0)
-        if np.mean([x for *_, x in rho]) < LEAST_REPRODUCIBLE or own <= 0:
+        if np.mean([x for *_, x in rho]) < LEAST or own <= 0:
             return missing
 
         def without(left: int | None) -> float:
             kept = np.mean([r[s] for s in seeds if s != left])
             between = np.mean([x for a, b, x in rho if left not in (a, b)])
-            return float(kept / np.sqrt(max(between, LEAST_REPRODUCIBLE) * own))
+            return float(kept / np.sqrt(max(between, LEAST) * own))
 
-        whole, n = without(None), len(seeds)
-        if n < 3:
-            return Interval(whole, -np.inf, np.inf, n)
-        parts = np.array([without(s) for s in seeds])
-        half = 1.96 * float(np.sqrt((n - 1) / n * np.sum((parts - parts.mean()) ** 2)))
-        return Interval(whole, whole - half, whole + half, n)
+        return jackknifed(seeds, without)
 
     def _mean(self, run: Row, explanation: str, kind: str) -> float:
         return self.corrected(run, explanation, kind).mean
-
-    def answer(self, holds: Iterable[bool]) -> Answer:
-        """Yes, no or undecided by the share of cells in which a statement holds."""
-        held = list(holds)
-        if not held:
-            return Answer("undecided", "not measured")
-        share = float(np.mean(held))
-        return Answer(decided_by_share(share, MOST), f"holds in {sum(held)} of {len(held)} cells")
 
     def ties(self) -> Iterable[bool]:
         """Whether the chosen simulation is ahead of every explanation without ties."""

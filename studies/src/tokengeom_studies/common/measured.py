@@ -294,6 +294,18 @@ def decided_by_share(share: float, most: float) -> Decision:
     return "yes" if share >= most else "no" if share <= 1.0 - most else "undecided"
 
 
+MOST = 0.75
+"""Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
+
+
+def share_of(holds: Iterable[bool]) -> Answer:
+    """Yes, no or undecided by the share of cells in which a statement holds."""
+    held = list(holds)
+    if not held:
+        return Answer("undecided", "not measured")
+    return Answer(decided_by_share(float(np.mean(held)), MOST), f"holds in {sum(held)} of {len(held)} cells")
+
+
 def decided_together(decisions: Iterable[Decision]) -> Decision:
     """No where one of several cases says no, yes where all of them say yes."""
     known = set(decisions)

@@ -8,12 +8,12 @@ where
     rho_a    mean correlation of two replicates of a, 1 where there is one
 
 Pairs of different kinds with the same seed are left out: they may share a start. Intervals are of a jackknife over
-seeds.
+seeds, with Student's quantile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -26,7 +26,8 @@ from tokengeom import NextTokenStatistics, TrainingSettings
 from tokengeom.extending import AbstractProgress, Bool, Float, InputError, Network, SilentProgress, build_network
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.compared_trainings import NormedMLP, adapted_below
-from tokengeom_studies.common.measured import Answer, Interval, Row, Rows, chosen, decided_by_share
+from tokengeom_studies.common.corrected import LEAST, jackknifed
+from tokengeom_studies.common.measured import Interval, Row, Rows, chosen
 from tokengeom_studies.common.model_runs import count_stories, require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.torch_runs import DeviceText, HasLossGap, Reached, first_below
@@ -35,10 +36,6 @@ Geometry = Mapping[str, Any]
 """Kind of item -> cosines over its pairs, with mean 0 and length 1, as a tensor."""
 MAIN = "positions+pairs+self"
 """Ties of the simulations, those of the study of explained shares."""
-LEAST_REPRODUCIBLE = 0.05
-"""Agreement of two seeds below which there is nothing to explain."""
-MOST = 0.75
-"""Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
 FIRST_SEED = 500
 """Seed of the first replicate of a simulation; no network has it."""
 MLP_NAME = "mlp"
@@ -184,40 +181,22 @@ class Agreements:
             if not (many and s == t) and not (left == s and R.shape[0] > 1) and not (left == t and R.shape[1] > 1)
         ]
         rho = [self.reproducible(name, item, left) for name in (a, b)]
-        known = min(rho) >= LEAST_REPRODUCIBLE and kept
+        known = min(rho) >= LEAST and kept
         return float(np.mean(kept) / np.sqrt(rho[0] * rho[1])) if known else float("nan")
 
-    def seeds(self, *names: str) -> int:
-        """Number of replicates of the kind that has most."""
-        return max(len(self._correlations(name, name, "tokens")) for name in names)
+    def seeds(self, *names: str) -> range:
+        """The replicates of the kind that has most."""
+        return range(max(len(self._correlations(name, name, "tokens")) for name in names))
 
     def corrected(self, a: str, b: str, item: str) -> Interval:
         """Corrected agreement with its interval."""
-        return jackknife(lambda left: self.value(a, b, item, left), self.seeds(a, b))
+        return jackknifed(self.seeds(a, b), lambda left: self.value(a, b, item, left))
 
     def lead(self, one: str, other: str, of: str, item: str) -> Interval:
         """Corrected agreement of one with a training, less that of another."""
-        return jackknife(
-            lambda left: self.value(one, of, item, left) - self.value(other, of, item, left), self.seeds(of)
+        return jackknifed(
+            self.seeds(of), lambda left: self.value(one, of, item, left) - self.value(other, of, item, left)
         )
-
-
-def jackknife(value: Callable[[int | None], float], seeds: int) -> Interval:
-    """A number of all seeds (left out: None), with the interval from leaving each out; infinite below three seeds."""
-    whole = value(None)
-    if seeds < 3:
-        return Interval(whole, -float("inf"), float("inf"), seeds)
-    parts = np.array([value(left) for left in range(seeds)])
-    half = 1.96 * float(np.sqrt((seeds - 1) / seeds * np.sum((parts - parts.mean()) ** 2)))
-    return Interval(whole, whole - half, whole + half, seeds)
-
-
-def share_of(holds: Iterable[bool]) -> Answer:
-    """Yes, no or undecided by the share of cells in which a statement holds."""
-    held = list(holds)
-    if not held:
-        return Answer("undecided", "not measured")
-    return Answer(decided_by_share(float(np.mean(held)), MOST), f"holds in {sum(held)} of {len(held)} cells")
 
 
 def compare_ties(recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
