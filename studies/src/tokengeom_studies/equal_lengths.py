@@ -163,11 +163,12 @@ class EqualLengths(AbstractMeasuredStudy):
             "lengths": _together([_lead(a, "gd, both") for a in of.values()]),
             "more than half": _together([_share(a) for a in of.values()], least=0.5),
             "one side": share_of(_own_norm_is_best(of)),
-            "every optimizer": share_of(_leads_rise(of, recipe)),
+            "every optimizer": share_of(_leads_rise(of, recipe["optimizers"])),
         }
         tables = {
             "hypotheses": self.answers(answers),
             "leads": _leads_table(of, recipe),
+            "cells": _cells_table(of, recipe),
             "norms": _table(of, rows),
             "certificates": table_of(
                 [
@@ -235,8 +236,22 @@ def _own_norm_is_best(of: Mapping[str, Agreements]) -> Iterator[bool]:
         yield from (best == own for best in _best_norms(of, f"gd, {spheres}") if best)
 
 
-def _leads_rise(of: Mapping[str, Agreements], recipe: Recipe) -> Iterator[bool]:
-    for agreements, optimizer, item in product(of.values(), recipe["optimizers"], ITEMS):
+def _cells_table(of: Mapping[str, Agreements], recipe: Recipe) -> Table:
+    """Cells behind the last two hypotheses, by choice of spheres and by optimizer."""
+    best = {spheres: [x for x in _best_norms(of, f"gd, {spheres}") if x] for spheres in NORMS}
+    found = [
+        {"statement": f"gd, {spheres}: {own} is best", "cells": f"{best[spheres].count(own)} of {len(best[spheres])}"}
+        for spheres, own in NORMS.items()
+    ]
+    for optimizer in recipe["optimizers"]:
+        rises = list(_leads_rise(of, [optimizer]))
+        statement = f"{optimizer}: gamma_2 leads by more on both spheres than free"
+        found.append({"statement": statement, "cells": f"{sum(rises)} of {len(rises)}"})
+    return table_of(found)
+
+
+def _leads_rise(of: Mapping[str, Agreements], optimizers: Sequence[str]) -> Iterator[bool]:
+    for agreements, optimizer, item in product(of.values(), optimizers, ITEMS):
         free, both = (_lead_of(agreements, f"{optimizer}, {spheres}", item) for spheres in ("free", "both"))
         if np.isfinite(free) and np.isfinite(both):
             yield both > free

@@ -179,6 +179,10 @@ class ExplainedShare(AbstractMeasuredStudy):
             "reproducible": judged.reproducible(),
             "held out": judged.unseen(),
             "texts": texts,
+            "ahead": judged.ahead(),
+            "untied": judged.untied(),
+            "edges": judged.edges(rows),
+            "top tokens": judged.top_tokens(),
         }
         far = max(abs(gap / row["target"] - 1.0) for row in judged.runs for gap in row["loss_gaps"])
         numbers = [Check("largest distance of a run from its loss gap", far, high=0.1)]

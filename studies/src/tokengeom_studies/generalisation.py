@@ -55,6 +55,10 @@ TRAININGS: Mapping[str, Variant] = {
     "transformer, 1 layer": Variant("transformer", {"layers": 1, "heads": 4}),
 }
 PREDICTORS = ("margin", "efficiency", "explained")
+OTHERS = ("seeds agree", "steps")
+"""Numbers of a training that no hypothesis is about."""
+INEFFICIENT = 0.4
+"""Mean efficiency below which a training is left out where the others are looked at alone; chosen after the runs."""
 WEAK, RESAMPLES = 0.3, 1_000
 TOP = 0.68
 """Share of top tokens that rules on n-grams predict on Wikipedia, 0.79 on TinyStories: arXiv 2407.12034."""
@@ -139,6 +143,7 @@ class Generalisation(AbstractMeasuredStudy):
         tables = {
             "hypotheses": self.answers(answers),
             "correlations": _correlations(cells),
+            "predictors": _predictors(cells, correlations),
             "trainings": table_of([{"text": c.text, "loss gap": c.target, **row} for c in cells for row in c.means]),
         }
         far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in chosen(rows, kind="run"))
@@ -203,10 +208,11 @@ class _Cell:
         self.means: list[dict[str, Any]] = []
         for training in dict.fromkeys(run["training"] for run in runs):
             own = chosen(runs, training=training)
-            names = ("held_out", "right", "same_top", "margin", "efficiency")
+            names = ("held_out", "right", "same_top", "margin", "efficiency", "step")
             means = {name: float(np.mean([run[name] for run in own])) for name in names}
-            explained = max(agreements.value(SIMULATED, training, SEVERAL), 0.0) ** 2
-            self.means.append({"training": training, "seeds": len(own), **means, "explained": explained})
+            means |= {"steps": means.pop("step"), "seeds agree": agreements.reproducible(training, SEVERAL)}
+            means["explained"] = max(agreements.value(SIMULATED, training, SEVERAL), 0.0) ** 2
+            self.means.append({"training": training, "seeds": len(own), **means})
 
     def column(self, name: str) -> Float:
         return np.array([row[name] for row in self.means], float)
@@ -222,9 +228,9 @@ class _Cell:
         return float(np.corrcoef(rankdata(x[known]), rankdata(y[known]))[0, 1])
 
 
-def _mean_rank_correlation(cells: Sequence[_Cell], name: str) -> Interval:
+def _mean_rank_correlation(cells: Sequence[_Cell], name: str, left_out: Sequence[str] = ()) -> Interval:
     """Mean over cells, with the interval from resampling trainings, the same ones in each cell."""
-    trainings = list(dict.fromkeys(row["training"] for cell in cells for row in cell.means))
+    trainings = [name for name in _trainings(cells) if name not in left_out]
     random = np.random.default_rng(0)
 
     def mean(drawn: Sequence[str] | None) -> float:
@@ -234,7 +240,33 @@ def _mean_rank_correlation(cells: Sequence[_Cell], name: str) -> Interval:
     drawn = [mean([str(x) for x in random.choice(trainings, len(trainings))]) for _ in range(RESAMPLES)]
     known = [x for x in drawn if np.isfinite(x)]
     low, high = np.quantile(known, [0.025, 0.975]) if known else (-np.inf, np.inf)
-    return Interval(mean(None), float(low), float(high), len(trainings))
+    return Interval(mean(trainings), float(low), float(high), len(trainings))
+
+
+def _trainings(cells: Sequence[_Cell]) -> list[str]:
+    return list(dict.fromkeys(row["training"] for cell in cells for row in cell.means))
+
+
+def _predictors(cells: Sequence[_Cell], correlations: Mapping[str, Interval]) -> Table:
+    """Rank correlations of all predictors, over all trainings and without the inefficient ones."""
+    efficiency = {
+        name: np.mean([row["efficiency"] for cell in cells for row in cell.means if row["training"] == name])
+        for name in _trainings(cells)
+    }
+    left_out = [name for name, value in efficiency.items() if value < INEFFICIENT]
+    column = f"without {', '.join(left_out) or 'none'}"
+    found = []
+    for name in (*PREDICTORS, *OTHERS):
+        every = correlations[name] if name in correlations else _mean_rank_correlation(cells, name)
+        found.append(
+            {
+                "predictor": name,
+                "stated before": "yes" if name in PREDICTORS else "no",
+                "all trainings": str(every),
+                column: str(_mean_rank_correlation(cells, name, left_out)),
+            }
+        )
+    return table_of(found)
 
 
 def _decided(found: Interval) -> Answer:

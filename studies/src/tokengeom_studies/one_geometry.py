@@ -138,6 +138,7 @@ class OneGeometry(AbstractMeasuredStudy):
             "variants": _variants_table(of),
             "base": _base_table(of, rows),
             "simulation": _simulation_table(of),
+            "not reached": _not_reached(recipe, rows),
             "texts": table_of([{key: row[key] for key in row if key != "kind"} for row in chosen(rows, kind="text")]),
         }
         runs = chosen(rows, kind="run")
@@ -174,6 +175,16 @@ def _leads(of: Mapping[str, Agreements]) -> Iterator[float]:
                 lead = agreements.lead(f"simulated {name}", f"simulated {BASE}", name, item).mean
                 if np.isfinite(lead):
                     yield lead
+
+
+def _not_reached(recipe: Recipe, rows: Sequence[Row]) -> Table:
+    """Variants of which some trainings did not reach the loss."""
+    found, texts = [], len(chosen(rows, kind="text"))
+    for name in recipe["variants"]:
+        missing = recipe["seeds"] * texts - len(chosen(rows, kind="run", variant=name))
+        if missing:
+            found.append({"variant": name, "not reached": f"{missing} of {recipe['seeds'] * texts}"})
+    return table_of(found or [{"variant": "none", "not reached": "0"}])
 
 
 def _measured(agreements: Agreements) -> list[str]:

@@ -7,6 +7,7 @@ the most frequent tokens that follow them, of which each checkpoint has a loss. 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -17,7 +18,16 @@ import numpy as np
 from tokengeom import NextTokenStatistics, count
 from tokengeom.extending import AbstractProgress, Curve, Figure, Int, LinePanel, WordTokenizer, import_torch, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen, share_of
+from tokengeom_studies.common.measured import (
+    SETTING,
+    AbstractMeasuredStudy,
+    Hypothesis,
+    Row,
+    Rows,
+    chosen,
+    read_rows,
+    share_of,
+)
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.torch_runs import DeviceText
 from tokengeom_studies.common.variants import (
@@ -139,6 +149,20 @@ class OverTraining(AbstractMeasuredStudy):
             solved = text.prediction(gap, NORM)
             rows.add(kind="prediction", step=step, norm=NORM, target=gap, **solved.facts())
             found[step][NORM] = [as_geometry(text.geometry(solved.W, solved.H))]
+
+    def from_kept(self, folder: Path) -> Findings:
+        """Findings from the rows of a folder, and what simulations have at the last step in its folders, if any."""
+        found, starts = super().from_kept(folder), []
+        for part in [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]:
+            rows = read_rows(sorted(part.glob("*.jsonl")))
+            start = chosen(rows, kind=SETTING)[0]["recipe"].get("start", 1.0)
+            last = Agreements(rows, step=max(row["step"] for row in chosen(rows, kind="pair")))
+            corrected = {
+                name: " / ".join(f"{last.value(name, LLAMA, item):.3f}" for item in ITEMS) for name in EXPLANATIONS
+            }
+            starts.append({"start": start, **corrected})
+        tables = {**found.tables, "starts": table_of(sorted(starts, key=lambda row: -row["start"]))}
+        return replace(found, tables=tables)
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Corrected agreement of each explanation at each checkpoint."""

@@ -7,6 +7,7 @@ same, and whether the kernel of the MLP at its start is as good.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar
 
@@ -91,15 +92,8 @@ class Scale(AbstractMeasuredStudy):
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Corrected agreement of each explanation in each cell, and the ends that each statement compares."""
         cells = _cells(rows)
-        answers = {
-            "contexts": share_of(high < low for low, high in _ends(cells, "contexts", _value)),
-            "ties": share_of(high > low for low, high in _ends(cells, "contexts", _lead)),
-            "loss": share_of(high > low for low, high in _ends(cells, "target", _value)),
-            "width": share_of(high > low for low, high in _ends(cells, "dim", _value)),
-            "itself, contexts": share_of(high <= low for low, high in _ends(cells, "contexts", _best_weight)),
-            "itself, loss": share_of(high <= low for low, high in _ends(cells, "target", _best_weight)),
-            "kernel": share_of(x >= -NEAR for x in _kernel_leads(cells)),
-        }
+        held = {item: _held(cells, (item,)) for item in ITEMS}
+        answers = {key: share_of(x for item in ITEMS for x in held[item][key]) for key in held[ITEMS[0]]}
         runs, solved = chosen(rows, kind="run"), chosen(rows, kind="prediction")
         far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in runs)
         numbers = [Check("largest distance of a run from its loss gap", far, high=0.1)]
@@ -120,6 +114,8 @@ class Scale(AbstractMeasuredStudy):
             "widths": _table([cell for cell in cells if cell["target"] == target and cell not in usual])
             or _table(usual),
             "weights": _weights_table(usual),
+            "by item": _by_item(held, cells),
+            "by width": _by_width(cells),
             "all cells": _table(cells),
             "all weights": _weights_table(cells),
         }
@@ -135,11 +131,6 @@ def _cells(rows: Sequence[Row]) -> list[Cell]:
             cell = {"of": done["text"].rsplit("_", 1)[0], "contexts": done["contexts"], **where, "target": target}
             found.append({**cell, "agreements": Agreements(rows, **where, target=target)})
     return sorted(found, key=lambda cell: (cell["of"], cell["dim"], cell["target"], cell["contexts"]))
-
-
-def _has_widths(cell: Cell, cells: Sequence[Cell]) -> bool:
-    """Whether a text and loss gap were measured at several widths."""
-    return len({other["dim"] for other in chosen(cells, text=cell["text"], target=cell["target"])}) > 1
 
 
 def _most_common(cells: Sequence[Cell], along: str) -> Any:
@@ -168,20 +159,66 @@ def _best_weight(cell: Cell, item: str) -> float:
     return max(known, key=known.__getitem__) if whole else float("nan")
 
 
-def _kernel_leads(cells: Sequence[Cell]) -> Iterator[float]:
-    for cell, item in product(cells, ITEMS):
+def _kernel_leads(cells: Sequence[Cell], items: Sequence[str]) -> Iterator[float]:
+    for cell, item in product(cells, items):
         lead = _value(cell, item, KERNEL) - max(_of_weights(cell, item).values(), default=float("nan"))
         if np.isfinite(lead):
             yield lead
 
 
-def _ends(cells: Sequence[Cell], along: str, value: Callable[[Cell, str], float]) -> Iterator[tuple[float, float]]:
+def _held(cells: Sequence[Cell], items: Sequence[str]) -> dict[str, list[bool]]:
+    """The cells of some items in which each statement holds."""
+    grow, smallest, widest = (partial(_ends, cells, along, items=items) for along in ("contexts", "target", "dim"))
+    return {
+        "contexts": [high < low for low, high in grow(_value)],
+        "ties": [high > low for low, high in grow(_lead)],
+        "loss": [high > low for low, high in smallest(_value)],
+        "width": [high > low for low, high in widest(_value)],
+        "itself, contexts": [high <= low for low, high in grow(_best_weight)],
+        "itself, loss": [high <= low for low, high in smallest(_best_weight)],
+        "kernel": [x >= -NEAR for x in _kernel_leads(cells, items)],
+    }
+
+
+def _by_item(held: Mapping[str, Mapping[str, list[bool]]], cells: Sequence[Cell]) -> Table:
+    """Cells in which each statement holds, by item, and in how many a best weight is the same at both ends."""
+    equal = {
+        name: sum(low == high for low, high in _ends(cells, along, _best_weight))
+        for name, along in (("itself, contexts", "contexts"), ("itself, loss", "target"))
+    }
+    return table_of(
+        [
+            {"hypothesis": Scale.hypotheses[name].statement}
+            | {item: f"{sum(held[item][name])} of {len(held[item][name])}" for item in ITEMS}
+            | {"the same at both ends": str(equal.get(name, ""))}
+            for name in Scale.hypotheses
+        ]
+    )
+
+
+def _by_width(cells: Sequence[Cell]) -> Table:
+    """Cells in which less of the most contexts than of the fewest is explained, and the best weights, by width."""
+    found = []
+    for dim in sorted({cell["dim"] for cell in cells}):
+        some = chosen(cells, dim=dim)
+        row: dict[str, object] = {"width": dim}
+        for item in ITEMS:
+            falls = [high < low for low, high in _ends(some, "contexts", _value, (item,))]
+            row[f"{item}: less with more contexts"] = f"{sum(falls)} of {len(falls)}"
+        best = [x for x in (_best_weight(cell, "contexts") for cell in some) if np.isfinite(x)]
+        found.append(row | {f"best at w = {weight:g}": best.count(weight) for weight in WEIGHTS})
+    return table_of(found)
+
+
+def _ends(
+    cells: Sequence[Cell], along: str, value: Callable[[Cell, str], float], items: Sequence[str] = ITEMS
+) -> Iterator[tuple[float, float]]:
     """A number at the smallest and at the largest of what varies, for each choice of the rest."""
     rest = [name for name in ("of", "contexts", "dim", "target") if name != along]
     for key in dict.fromkeys(tuple(cell[name] for name in rest) for cell in cells):
         same = [cell for cell in cells if tuple(cell[name] for name in rest) == key]
         low, high = min(same, key=lambda cell: cell[along]), max(same, key=lambda cell: cell[along])
-        for item in ITEMS if low is not high else ():
+        for item in items if low is not high else ():
             ends = value(low, item), value(high, item)
             if np.isfinite(ends).all():
                 yield ends

@@ -12,6 +12,7 @@ Intervals are of a jackknife over seeds, with Student's quantile. The explained 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -51,6 +52,9 @@ SHOWN: Mapping[str, Sequence[str]] = {
 TIED_SHOWN = 6
 """How many of them, from the first, know which tokens contexts share."""
 MAIN_SHOWN = "simulated, positions+pairs+self"
+GRIDS = (("Kneser-Ney", "D", (0.1, 0.9)), ("PMI", "k", (0.1, 10.0)), ("log-counts", "alpha", (0.001, 10.0)))
+"""Rivals with a free parameter, its symbol, and the lowest and highest value that was tried."""
+ENDS = ("lowest", "highest")
 TITLES = {
     SEVERAL: "Contexts with several next tokens",
     ONE: "Contexts with one next token",
@@ -116,15 +120,70 @@ class ExplainedCells:
         """Whether the chosen simulation is ahead of every explanation without ties."""
         for run in self.runs:
             for kind in (SEVERAL, ONE):
-                own = self._mean(run, simulated(MAIN, run["network"]), kind)
-                others = [
-                    self._mean(run, name, kind)
-                    for name in self.explanations(run)
-                    if not is_tied(name) and not name.startswith("network ")
-                ]
-                known = [x for x in others if np.isfinite(x)]
-                if np.isfinite(own) and known:
-                    yield own > max(known)
+                if best := self._best_untied(run, kind):
+                    yield best == MAIN_SHOWN
+
+    def ahead(self) -> Table:
+        """By how many cells each explanation without ties is ahead of the chosen simulation and of all others."""
+        best = [self._best_untied(run, kind) for run in self.runs for kind in (SEVERAL, ONE)]
+        known = [name for name in best if name]
+        return table_of(
+            [{"ahead": name, "cells": f"{count} of {len(known)}"} for name, count in Counter(known).most_common()]
+        )
+
+    def _best_untied(self, run: Row, kind: str) -> str:
+        """The best of the chosen simulation and the explanations without ties; empty where nothing is known."""
+        own = simulated(MAIN, run["network"])
+        values = {name: self._mean(run, name, kind) for name in [own, *self._untied(run)]}
+        known = {name: x for name, x in values.items() if np.isfinite(x)}
+        best = max(known, key=known.__getitem__) if own in known and len(known) > 1 else ""
+        return MAIN_SHOWN if best == own else best
+
+    def _untied(self, run: Row) -> list[str]:
+        return [name for name in self.explanations(run) if not is_tied(name) and not name.startswith("network ")]
+
+    def untied(self) -> Table:
+        """Explained share per text of the chosen simulation, Kneser-Ney, and the best of what knows no shared token."""
+        rows = []
+        for text in dict.fromkeys(run["text"] for run in self._cells):
+            cells = chosen(self._cells, text=text)
+            names = [name for name in self._untied(cells[0]) if name != KNESER_NEY]
+            for kind in (SEVERAL, ONE, TOKENS):
+                share = {
+                    name: _mean_of([self._mean(run, name, kind) for run in cells]) ** 2
+                    for name in (simulated(MAIN), f"tied, gamma_2, {MAIN}", KNESER_NEY, *names)
+                }
+                best = max(names, key=lambda name: np.nan_to_num(share[name], nan=-1.0))
+                row = {"text": text, "item": kind, **{name: share[name] for name in list(share)[:3]}}
+                rows.append(row | {"best other without ties": share[best], "which": best})
+        return table_of(rows)
+
+    def edges(self, rows: Sequence[Row]) -> Table:
+        """How often the best parameter of a rival is the lowest or the highest that was tried."""
+        found = []
+        for rival, symbol, tried in GRIDS:
+            chosen_values = [
+                float(value.split("=")[1].split(",")[0])
+                for row in chosen(rows, kind="agreement", explanation=rival)
+                for value in row["chosen"].values()
+            ]
+            ends = {f"best at the {end}": chosen_values.count(x) for end, x in zip(ENDS, tried, strict=True)}
+            grid = f"{symbol} from {tried[0]:g} to {tried[1]:g}"
+            found.append({"explanation": rival, "grid": grid, **ends, "of": len(chosen_values)})
+        return table_of(found)
+
+    def top_tokens(self) -> Table:
+        """Share of held-out windows with the network's top token: lowest and highest over texts and losses."""
+        unseen, rows = self.unseen(), []
+        columns = zip(*(unseen[name] for name in ("network", "prediction by", "text", "same top")), strict=True)
+        shares = [(n, text, top) for n, by, text, top in columns if by == simulated(MAIN, str(n))]
+        for network in dict.fromkeys(n for n, _, _ in shares):
+            own = [(top, text) for n, text, top in shares if n == network]
+            rows.append(
+                {"network": network, "texts": len({text for _, text in own})}
+                | {end: f"{pick(own)[0]:.3f} ({pick(own)[1]})" for end, pick in zip(ENDS, (min, max), strict=True)}
+            )
+        return table_of(rows)
 
     def targets(self) -> Iterable[bool]:
         """Whether it reaches the targets."""
@@ -259,8 +318,7 @@ class ExplainedCells:
         return {"another kind of network": others, **SHOWN}
 
     def _shown_mean(self, run: Row, names: Sequence[str], kind: str) -> float:
-        values = [self._mean(run, name, kind) for name in names]
-        return float(np.mean([x for x in values if np.isfinite(x)] or [np.nan]))
+        return _mean_of(self._mean(run, name, kind) for name in names)
 
     def figure(self) -> Figure:
         """Explained share by explanation, one panel per kind of item, one column per text and loss gap."""
@@ -315,5 +373,9 @@ def _network_loss(run: Row) -> float:
     return float(np.mean([x["loss"] for x in run["unseen"]]))
 
 
-def _means(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {kind: float(np.mean([x for x in of if np.isfinite(x)] or [np.nan])) for kind, of in values.items()}
+def _mean_of(values: Iterable[float]) -> float:
+    return float(np.mean([x for x in values if np.isfinite(x)] or [np.nan]))
+
+
+def _means(values: Mapping[str, Iterable[float]]) -> dict[str, float]:
+    return {kind: _mean_of(of) for kind, of in values.items()}
