@@ -41,7 +41,9 @@ def made_up(**given: float) -> list[dict[str, Any]]:
         rows.append({"kind": "run", **cell, "loss_gaps": [0.2] * 4, "steps": [9] * 4, "seeds": pairs, "unseen": losses})
         for short, name in names.items():
             value = np.sqrt(RHO) * given.get(short, 0.8)
-            row = {"explanation": name, "agreement": {kind: [value] * 4 for kind in ITEMS}}
+            row: dict[str, Any] = {"explanation": name, "agreement": {kind: [value] * 4 for kind in ITEMS}}
+            if short == "gamma2":
+                row |= {"rank": 3, "relative_gap": 1e-3}
             if short in ("main", "main without", "rival"):
                 loss = given.get(f"{short} loss", 2.5)
                 row["unseen"] = {"loss": loss, "right": 0.4, "same_top": {f"{network} 0": 0.5}}
@@ -93,6 +95,22 @@ def test_each_text_counts_once_in_the_overview() -> None:
     table = ExplainedCells(rows).overview()
     several = dict(zip(table["explanation"], table[SEVERAL], strict=True))
     assert several["simulated, positions+pairs+self"] == pytest.approx((0.9 + 0.5) / 2)
+
+
+def test_who_is_ahead_what_is_best_without_ties_and_ends_of_grids() -> None:
+    rows = made_up(main=0.6, gamma2=0.7, rival=0.9)
+    for row in rows:
+        if row.get("explanation") == "Kneser-Ney":
+            row["chosen"] = {SEVERAL: "D=0.1, power 0.5", ONE: "D=0.9, power 1", TOKENS: "D=0.5, power 1"}
+    cells = ExplainedCells(rows)
+    assert cells.ahead() == {"ahead": ["Kneser-Ney"], "cells": ["6 of 6"]}
+    table = cells.untied()
+    assert table[simulated(MAIN)][0] == pytest.approx(0.36)
+    assert table["Kneser-Ney"][0] == pytest.approx(0.81)
+    assert (table["which"][0], table["best other without ties"][0]) == ("at the loss, gamma_2", pytest.approx(0.49))
+    edges = {name: column[0] for name, column in cells.edges(rows).items()}
+    assert (edges["best at the lowest"], edges["best at the highest"], edges["of"]) == (3, 3, 9)
+    assert cells.top_tokens()["highest"] == ["0.500 (t)"] * 3
 
 
 def test_nothing_reproducible_is_not_explained() -> None:

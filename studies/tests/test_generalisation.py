@@ -10,6 +10,7 @@ import torch
 
 from pair_cases import pair_rows
 from study_cases import counted_text
+from tokengeom_studies.base import Findings
 from tokengeom_studies.common.held_out_text import ITEMS, HeldOutText
 from tokengeom_studies.common.torch_runs import Reached
 from tokengeom_studies.generalisation import PREDICTORS, SIMULATED, Generalisation, numbers_of
@@ -17,7 +18,7 @@ from tokengeom_studies.generalisation import PREDICTORS, SIMULATED, Generalisati
 TRAININGS = [f"training {k}" for k in range(12)]
 
 
-def decisions(sign: float, same_top: float = 0.7) -> dict[str, str]:
+def judged(sign: float, same_top: float = 0.7) -> Findings:
     """Predictors that rise or fall with the held-out loss, or have nothing to do with it."""
     rows: list[dict[str, Any]] = []
     for target in (0.4, 0.2):
@@ -31,15 +32,26 @@ def decisions(sign: float, same_top: float = 0.7) -> dict[str, str]:
             rows.append({"kind": "run", **cell, "training": name, "seed": 0, "loss_gap": target, "step": 5, **values})
         rows += pair_rows(explained, cell, items=ITEMS)
         rows.append({"kind": "prediction", **cell, "relative_gap": 1e-3})
-    study = Generalisation()
-    found = study.judge(study.recipe(), rows)
-    return dict(zip(study.hypotheses, found.tables["hypotheses"]["answer"], strict=True))
+    return Generalisation().judge(Generalisation().recipe(), rows)
+
+
+def decisions(sign: float, same_top: float = 0.7) -> dict[str, str]:
+    found = judged(sign, same_top)
+    return dict(zip(Generalisation.hypotheses, found.tables["hypotheses"]["answer"], strict=True))
 
 
 @pytest.mark.parametrize(("sign", "answer"), [(-1.0, "yes"), (1.0, "no"), (0.0, "undecided")])
 def test_the_sign_of_the_rank_correlation_decides(sign: float, answer: str) -> None:
     found = decisions(sign)
     assert {found[name] for name in PREDICTORS} == {answer}
+
+
+def test_inefficient_trainings_are_left_out() -> None:
+    table = judged(0.1).tables["predictors"]
+    without = next(name for name in table if name.startswith("without"))
+    assert without == "without training 0, training 1, training 2, training 3"
+    assert table["predictor"] == [*PREDICTORS, "seeds agree", "steps"]
+    assert table["all trainings"][:3] == table[without][:3] == ["1.000 [1.000, 1.000]"] * 3
 
 
 def test_top_tokens_decide() -> None:

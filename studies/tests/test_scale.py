@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from pair_cases import pair_rows
+from tokengeom_studies.base import Findings
 from tokengeom_studies.common.variants import MLP_NAME
 from tokengeom_studies.scale import FREE, KERNEL, NORM, WEIGHTS, Scale
 
 
-def decisions(values: Callable[[int, int, float], dict[str, float]]) -> dict[str, str]:
+def judged(values: Callable[[int, int, float], dict[str, float]]) -> Findings:
     """Agreements by number of contexts, width and loss gap."""
     rows: list[dict[str, Any]] = []
     for m in (100, 1000):
@@ -24,9 +25,12 @@ def decisions(values: Callable[[int, int, float], dict[str, float]]) -> dict[str
                 pairs = {(MLP_NAME, name): value for name, value in values(m, dim, target).items()}
                 rows += pair_rows(pairs, cell, single=(NORM,))
                 rows.append({"kind": "run", **cell, "loss_gap": target})
-    study = Scale()
-    found = study.judge(study.recipe(), rows)
-    return dict(zip(study.hypotheses, found.tables["hypotheses"]["answer"], strict=True))
+                rows.append({"kind": "prediction", **cell, "norm": NORM, "rank": m // 20, "relative_gap": 1e-3})
+    return Scale().judge(Scale().recipe(), rows)
+
+
+def decisions(values: Callable[[int, int, float], dict[str, float]]) -> dict[str, str]:
+    return dict(zip(Scale.hypotheses, judged(values).tables["hypotheses"]["answer"], strict=True))
 
 
 def agreements(best: float, tied: float, free: float = 0.5, kernel: float = 0.85) -> dict[str, float]:
@@ -53,3 +57,14 @@ def test_ends_decide(sign: int) -> None:
 def test_the_best_weight_at_a_low_loss_decides(low: float, high: float, answer: str) -> None:
     found = decisions(lambda m, dim, target: agreements(low if target == 0.1 else high, 0.8))
     assert found["itself, loss"] == answer
+
+
+def test_cells_are_counted_by_item_and_by_width() -> None:
+    found = judged(lambda m, dim, target: agreements(3.0 if m == 100 else 0.3, 0.9 - 0.1 * (m == 1000 and dim == 32)))
+    of = dict(zip(Scale.hypotheses, zip(*found.tables["by item"].values(), strict=True), strict=True))
+    assert of["contexts"][1:3] == ("2 of 4", "2 of 4")
+    assert of["itself, contexts"][1:] == ("4 of 4", "0 of 0", "0")
+    assert of["itself, loss"][3] == "4"
+    assert found.tables["by width"]["contexts: less with more contexts"] == ["2 of 2", "0 of 2"]
+    assert found.tables["by width"]["best at w = 3"] == [2, 2]
+    assert found.tables["ranks"]["above 64 dimensions"] == ["0 of 4", "0 of 4"]

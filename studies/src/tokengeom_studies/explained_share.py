@@ -49,7 +49,16 @@ from tokengeom_studies.common.held_out_text import (
     agreement,
     mean_geometry,
 )
-from tokengeom_studies.common.measured import MOST, AbstractMeasuredStudy, Hypothesis, Row, Rows, share_of
+from tokengeom_studies.common.measured import (
+    MOST,
+    AbstractMeasuredStudy,
+    Hypothesis,
+    Row,
+    Rows,
+    chosen,
+    ranks,
+    share_of,
+)
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text
@@ -183,10 +192,19 @@ class ExplainedShare(AbstractMeasuredStudy):
             "untied": judged.untied(),
             "edges": judged.edges(rows),
             "top tokens": judged.top_tokens(),
+            "ranks": ranks(_solved(rows), recipe["dim"]),
         }
         far = max(abs(gap / row["target"] - 1.0) for row in judged.runs for gap in row["loss_gaps"])
         numbers = [Check("largest distance of a run from its loss gap", far, high=0.1)]
         return self.findings(recipe, judged.sentence(), numbers, [judged.figure()], tables)
+
+
+def _solved(rows: Sequence[Row]) -> list[tuple[str, Row]]:
+    """Each certified prediction once, by its name."""
+    found = {
+        (row["text"], row["target"], row["explanation"]): row for row in chosen(rows, kind="agreement") if "rank" in row
+    }
+    return [(name, row) for (_, _, name), row in found.items()]
 
 
 @dataclass(frozen=True, eq=False)

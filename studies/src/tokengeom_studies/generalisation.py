@@ -232,8 +232,10 @@ def _mean_rank_correlation(cells: Sequence[_Cell], name: str, left_out: Sequence
     """Mean over cells, with the interval from resampling trainings, the same ones in each cell."""
     trainings = [name for name in _trainings(cells) if name not in left_out]
     random = np.random.default_rng(0)
+    if not trainings:
+        return Interval.of([])
 
-    def mean(drawn: Sequence[str] | None) -> float:
+    def mean(drawn: Sequence[str]) -> float:
         known = [x for x in (cell.rank_correlation(name, drawn) for cell in cells) if np.isfinite(x)]
         return float(np.mean(known)) if known else float("nan")
 

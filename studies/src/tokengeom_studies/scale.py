@@ -15,7 +15,7 @@ import numpy as np
 
 from tokengeom.extending import AbstractProgress, Curve, Figure, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen, share_of
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen, ranks, share_of
 from tokengeom_studies.common.variants import MAIN, MLP_NAME, Agreements, compare_ties
 
 ITEMS = ("contexts", "tokens")
@@ -116,6 +116,10 @@ class Scale(AbstractMeasuredStudy):
             "weights": _weights_table(usual),
             "by item": _by_item(held, cells),
             "by width": _by_width(cells),
+            "ranks": ranks(
+                ((f"{row['norm']}, loss gap {row['target']:g}", row) for row in solved),
+                max((row["dim"] for row in solved), default=0),
+            ),
             "all cells": _table(cells),
             "all weights": _weights_table(cells),
         }

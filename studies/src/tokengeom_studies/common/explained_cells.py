@@ -124,12 +124,11 @@ class ExplainedCells:
                     yield best == MAIN_SHOWN
 
     def ahead(self) -> Table:
-        """By how many cells each explanation without ties is ahead of the chosen simulation and of all others."""
+        """In how many cells each explanation is ahead of the chosen simulation and of all others without ties."""
         best = [self._best_untied(run, kind) for run in self.runs for kind in (SEVERAL, ONE)]
-        known = [name for name in best if name]
-        return table_of(
-            [{"ahead": name, "cells": f"{count} of {len(known)}"} for name, count in Counter(known).most_common()]
-        )
+        known = Counter(name for name in best if name)
+        cells = [f"{count} of {known.total()}" for _, count in known.most_common()]
+        return {"ahead": [name for name, _ in known.most_common()], "cells": cells}
 
     def _best_untied(self, run: Row, kind: str) -> str:
         """The best of the chosen simulation and the explanations without ties; empty where nothing is known."""
@@ -165,7 +164,7 @@ class ExplainedCells:
             chosen_values = [
                 float(value.split("=")[1].split(",")[0])
                 for row in chosen(rows, kind="agreement", explanation=rival)
-                for value in row["chosen"].values()
+                for value in row.get("chosen", {}).values()
             ]
             ends = {f"best at the {end}": chosen_values.count(x) for end, x in zip(ENDS, tried, strict=True)}
             grid = f"{symbol} from {tried[0]:g} to {tried[1]:g}"

@@ -105,6 +105,23 @@ def chosen(rows: Iterable[Row], **entries: Any) -> list[Row]:
     return [row for row in rows if all(name in row and row[name] == value for name, value in entries.items())]
 
 
+def ranks(solved: Iterable[tuple[str, Row]], dim: int) -> Table:
+    """Ranks of named predictions, how many have more dimensions than the trainings, and what is proven of all."""
+    of: dict[str, list[int]] = {}
+    proven: dict[str, float] = {}
+    for name, row in solved:
+        of.setdefault(name, []).append(row["rank"])
+        proven[name] = max(row["relative_gap"], proven.get(name, 0.0))
+    above = f"above {dim} dimensions"
+    return table_of(
+        [
+            {"prediction": name, "lowest rank": min(found), "highest rank": max(found)}
+            | {above: f"{sum(rank > dim for rank in found)} of {len(found)}", "largest proven gap": proven[name]}
+            for name, found in of.items()
+        ]
+    )
+
+
 def read_rows(paths: Iterable[Path]) -> list[Row]:
     """The rows of files of JSON lines, without those that were withdrawn and a last line that was cut off by a kill."""
     return [row for path in paths for row in _kept(_lines_of(path), path)]
