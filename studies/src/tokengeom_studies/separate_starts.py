@@ -14,9 +14,9 @@ import numpy as np
 
 from tokengeom.extending import Figure, HeatmapPanel
 from tokengeom_studies.base import Check, Findings, Recipe, table_of
-from tokengeom_studies.common.explained_cells import MAIN, MOST, NEAR, ExplainedCells, simulated, started
+from tokengeom_studies.common.explained_cells import MAIN, NEAR, ExplainedCells, simulated, started
 from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL, TOKENS
-from tokengeom_studies.common.measured import Hypothesis, Row
+from tokengeom_studies.common.measured import MOST, Hypothesis, Row, share_of
 from tokengeom_studies.explained_share import ExplainedShare
 
 OWN, SMALL, BOTH, OTHER = (1.0, 1.0), (0.3, 0.3), (1.0, 0.3), (0.3, 1.0)
@@ -71,9 +71,9 @@ class SeparateStarts(ExplainedShare):
                         yield own > other + by
 
         answers = {
-            "contexts": judged.answer(ahead(CONTEXTS, OWN, 0.0)),
-            "tokens": judged.answer(ahead([TOKENS], OWN, -TOKENS_NEAR)),
-            "small": judged.answer(ahead(CONTEXTS, SMALL, -NEAR)),
+            "contexts": share_of(ahead(CONTEXTS, OWN, 0.0)),
+            "tokens": share_of(ahead([TOKENS], OWN, -TOKENS_NEAR)),
+            "small": share_of(ahead(CONTEXTS, SMALL, -NEAR)),
         }
         cells = [
             {
