@@ -118,7 +118,8 @@ def _without_rounding(text: str) -> str:
 
 def _without_numbers(text: str) -> str:
     """A sentence without its numbers, hashes, and which explanation or item is the first."""
-    return re.sub(r"[-\d.]*\d[\d.]*(e-?\d+)?%?|[0-9a-f]{64}", "0", re.sub(r"the best for .*", "", text))
+    text = re.sub(r"(less|more) than (?=[\d.]+%)", "", re.sub(r"the best for .*", "", text))
+    return re.sub(r"[-\d.]*\d[\d.]*(e-?\d+)?%?|[0-9a-f]{64}", "0", text)
 
 
 def _comparable(printed: Any) -> Any:

@@ -88,7 +88,8 @@ EVIDENCE = (ROOT / "docs" / "results" / "explained_share.md").read_text(encoding
 
 def shares(explanation: str) -> list[str]:
     """The explained share of each kind of item: squares of the corrected agreements that the page of results has."""
-    (row,) = re.findall(rf"^\| {re.escape(explanation)} \|(.*)\|$", EVIDENCE, re.MULTILINE)
+    overview = EVIDENCE.split("<!-- table overview -->", 1)[1].split("<!-- end -->", 1)[0]
+    (row,) = re.findall(rf"^\| {re.escape(explanation)} \|(.*)\|$", overview, re.MULTILINE)
     return [f"{100 * float(one) ** 2:.0f}%" for one in row.split("|") if one.strip() != "-"]
 
 
