@@ -15,7 +15,7 @@ from tokengeom.cli.output import TerminalConsole, print_result
 @app.command("verify")
 @guarded
 def verify_command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A saved result, or the results of a report.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A saved result, or a folder that holds several.")],
     *,
     expect: Annotated[str | None, optional("Hash that was printed when the result was made.", metavar="HASH")] = None,
     beside: Annotated[
@@ -33,6 +33,8 @@ def verify_command(
 
     What can be computed again from the result and from the results beside it is: certificates, losses, agreements with
     their intervals, rows of tables, the page. The rest is listed as not checked, with the reason.
+
+    Of a folder that is no result itself, every result in it is checked, however deep; links are not followed.
 
     Whoever changes a result can also write new hashes into it. To know that a result is the one that was made, keep the
     hash that is printed then, and give it with --expect.

@@ -12,11 +12,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import takes
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, saved_folder
+from tokengeom.results.contract import ALONE, SNAPSHOTS, AbstractResult, NearbyResults, saved_folder
 from tokengeom.results.manifests import MANIFEST, changed_files, read_kind, read_seal
 from tokengeom.results.registry import EXPORTED, registered, result_class
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -108,7 +109,7 @@ class Verification:
 
 @takes()
 def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[str | Path] = ()) -> Verification:
-    """Check a saved result of any kind, or every result in a folder, without training again.
+    """Check a saved result of any kind, or every result in a folder and in its folders, without training again.
 
     Every file is compared with its hash; then what the result claims is computed again, from its own arrays and from
     the saved results in the same folder. A comparison is made again: that takes as long as it took, without the
@@ -117,7 +118,8 @@ def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[st
     Parameters
     ----------
     folder
-        A saved result, or a folder that contains several.
+        A saved result, or a folder that contains several, however deep. Links are not followed, and hidden folders are
+        not looked into; they are listed in ``not_checked``.
     expect
         Hash that was printed when the result was made. Whoever changes a result can also write new hashes into it;
         only a hash that was kept elsewhere shows that.
@@ -141,19 +143,48 @@ def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[st
 
 
 def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path]) -> Verification:
-    """Verify every result in a folder that is not a result itself."""
-    places = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    inside = {place: saved for place in places if ((saved := saved_folder(place)) / MANIFEST).is_file()}
+    """Verify every result in a folder that is not a result itself, however deep."""
+    if not folder.exists():
+        raise InputError(f"{folder} does not exist. Check the path.")
+    inside, checks = _results_in(folder)
     if not inside:
-        if not folder.exists():
-            raise InputError(f"{folder} does not exist. Check the path.")
-        raise InputError(f"{folder} contains no saved result: neither it nor a folder inside it has a {MANIFEST}.")
+        left = f" Not looked into: {'; '.join(checks)}." if checks else ""
+        raise InputError(f"{folder} contains no saved result: neither it nor a folder in it has a {MANIFEST}.{left}")
     if expect is not None:
         raise InputError(f"A hash belongs to one result; {folder} holds {len(inside)}. Verify one of them.")
-    checks: Checks = {}
-    for place, saved in inside.items():
-        checks |= under(place.name, check_folder(saved, NearbyResults(place, beside)))
+    for place, saved in sorted(inside.items()):
+        checks |= under(place.relative_to(folder).as_posix(), check_folder(saved, NearbyResults(place, beside)))
     return Verification.of(checks)
+
+
+def _results_in(folder: Path) -> tuple[dict[Path, Path], Checks]:
+    """Every result in a folder, with the folder that holds its files; and what was not looked into.
+
+    What lies in a result belongs to it, except in the folder of a run, where only snapshots do.
+    """
+    inside: dict[Path, Path] = {}
+    checks: Checks = {}
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        try:
+            saved = saved_folder(place)
+            if os.path.lexists(saved / MANIFEST):
+                inside[place] = saved
+            below, left = ([], {}) if inside.get(place) == place else _folders_in(place)
+        except OSError as error:
+            below, left = [], {"": f"it cannot be read ({error.strerror})"}
+        waiting += below
+        checks |= {f"{(place / name).relative_to(folder).as_posix()}: {why}": None for name, why in left.items()}
+    return inside, checks
+
+
+def _folders_in(place: Path) -> tuple[list[Path], dict[str, str]]:
+    """The folders in a folder that may hold results, and those that are not looked into, with the reason."""
+    found = [one for one in os.scandir(place) if one.is_dir() and not fnmatch(one.name, SNAPSHOTS)]
+    left = {one.name: "links are not followed" for one in found if one.is_symlink()}
+    left |= {one.name: "hidden folders are not looked into" for one in found if one.name.startswith(".")}
+    return [place / one.name for one in found if one.name not in left], left
 
 
 def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
