@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         _print_figures(found, given)
     _say(f"seed {given.seed}, {given.jobs} at a time, {time.monotonic() - began:.0f} s in all")
     if given.json is not None:
-        given.json.write_text(json.dumps({found.part: found.to_dict() for found in figures}, indent=2) + "\n")
+        made = {found.part: {"seed": given.seed, **found.to_dict()} for found in figures}
+        given.json.write_text(json.dumps(made, indent=2) + "\n")
     return int(any(found.defects for found in figures))
 
 

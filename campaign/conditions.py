@@ -11,13 +11,14 @@ import os
 import re
 import shlex
 import stat
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from campaign.foreign import FOLDERS
 from campaign.forks import Fork, Limits, Place
 from campaign.material import CHECKPOINT, CUT, FAILING, REPORT, Material, command_to, inputs_of
-from campaign.tries import Try, excerpt, generator, wrong_end
+from campaign.tries import CONTROL, Try, excerpt, generator, wrong_end
 
 UMASKS = (0o000, 0o002, 0o022, 0o027, 0o077)
 MEMORY = tuple(megabytes << 20 for megabytes in (128, 192, 256, 384, 512))
@@ -137,7 +138,7 @@ def awkward_text(place: Place) -> None:
 
 
 def exported(form: str, items: str, material: Material, folder: Path) -> str | None:
-    """Export the awkward text in one format; returns the first cell that is a formula or changes the direction."""
+    """Export the awkward text in one format; returns the first cell or name that is not as it must be."""
     place = Place.inside(folder)
     awkward_text(place)
     for command in (
@@ -147,13 +148,49 @@ def exported(form: str, items: str, material: Material, folder: Path) -> str | N
     ):
         if wrong := wrong_end(Fork()(shlex.split(command), place), (0,)):
             return f"{command}: {wrong}"
-    for path in sorted((place.work / "new").glob("*.tsv")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            cells = [line] if "\t" not in line else line.split("\t")
-            found = [one for one in cells if _DIRECTION.search(one) or (_FORMULA.match(one) and not _is_number(one))]
-            if found:
-                return f"{path.name} has the cell {found[0]!a}"
+    read, refused = READ[form]
+    cells = {path.name: read(path) for path in sorted((place.work / "new").iterdir()) if path.suffix in _TABLES}
+    if not any(cells.values()) or len(cells) % (2 if items == "both" else 1):
+        return f"no names were found in {', '.join(path.name for path in (place.work / 'new').iterdir())}"
+    for file, found in cells.items():
+        for one in found:
+            if refused(one):
+                return f"{file} has the cell {one!a}"
+    begins = {one[:1] for found in cells.values() for one in found}
+    if form != "projector" and items != "contexts" and not begins >= set("=+-@"):
+        return f"words do not keep their first characters: {sorted(begins)!a}"
     return None
+
+
+def _cells_of_table(path: Path) -> list[str]:
+    return [cell for line in path.read_text(encoding="utf-8").splitlines() for cell in line.split("\t")]
+
+
+def _words_of_vectors(path: Path) -> list[str]:
+    """The words of a file of word2vec; a line that has more or less than one word and its numbers, as a whole."""
+    first, *lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    number, size = map(int, first.split(" "))
+    whole = len(lines) == number
+    return [line.split(" ")[0] if whole and len(line.split(" ")) == size + 1 else f"\0{line}" for line in lines]
+
+
+def _names_of_arrays(path: Path) -> list[str]:
+    import numpy as np
+
+    with np.load(path) as arrays:
+        return [str(name) for name in arrays["names"]]
+
+
+_TABLES = (".tsv", ".txt", ".npz")
+READ: dict[str, tuple[Callable[[Path], list[str]], Callable[[str], object]]] = {
+    "projector": (
+        _cells_of_table,
+        lambda one: _DIRECTION.search(one) or (_FORMULA.match(one) and not _is_number(one)),
+    ),
+    "word2vec": (_words_of_vectors, lambda one: _DIRECTION.search(one) or CONTROL.search(one)),
+    "numpy": (_names_of_arrays, lambda one: CONTROL.search(one) or "\n" in one),
+}
+"""How the names in a file of each format are read, and what must not be among them."""
 
 
 def _is_number(cell: str) -> bool:

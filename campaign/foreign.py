@@ -17,8 +17,8 @@ from campaign.tries import Try
 NOTE = "This is mine.\n"
 # fmt: off
 FOLDERS = (
-    "stats", "pairs", "prediction", "proxy", "linear", "tied", "run", "transformer-run", "lstm-run", "simulation",
-    "placing", "comparison", "checkpoint", "rivals", "texts", "exported", "findings", "page-results",
+    "stats", "pairs", "prediction", "at-loss", "proxy", "linear", "tied", "run", "transformer-run", "lstm-run",
+    "simulation", "placing", "comparison", "checkpoint", "rivals", "texts", "exported", "findings", "page-results",
     "checkpoint-results",
 )
 # fmt: on

@@ -52,10 +52,13 @@ from campaign.tries import NOTICED, Try, chosen, generator, wrong_end
 
 SNAPSHOTS = {"trained": "run", "trained-2": "run-2", "network": "transformer-run"}
 """Names of newest snapshots, and the runs that they are taken from."""
-MATERIAL = (
-    *(SNAPSHOTS.get(name, name) for name in COVERED),
-    *("run-2", "other-stats", "at-loss-gamma2", "judged-results", "checkpoint-results"),
+RUNS = ("run", "transformer-run", "lstm-run")
+SAVED = (
+    *(name for name in COVERED if name not in SNAPSHOTS),
+    *("at-loss-gamma2", "vectors", "arrays", "judged-results", "checkpoint-results"),
 )
+"""Saved results of every kind, except runs."""
+MATERIAL = (*SAVED, *RUNS, "run-2", "other-stats")
 QUICK_MATERIAL = ("stats", "page-results")
 
 
@@ -371,16 +374,30 @@ def of_results() -> list[Forgery]:
 
 
 def flipped_once(name: str, file: str, material: Material, folder: Path) -> str | None:
-    """A byte of one result is flipped: `verify` of the folder that holds several must notice."""
-    place = Place.inside(folder)
-    for one in ("stats", "prediction", "run"):
-        material.put(one, place.work / one)
-    path = place.work / name / file
+    """A byte of a result is flipped, two folders below its statistics: `verify` of the whole must notice."""
+    place, inside = Place.inside(folder), Path("experiment", "deep")
+    material.put("stats", place.work / "stats")
+    for one in (name, name.replace("-results", ".html")):
+        if material.path(one).exists():
+            material.put(one, place.work / inside / one)
+    path = place.work / inside / file
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     ended = Fork()(["verify", "."], place)
-    return wrong_end(ended, (1, 2)) or NOTICED
+    return wrong_end(ended, (1, 2)) or (NOTICED if ended.code else "it passes")
+
+
+def flipped_tries(material: Material) -> list[Try]:
+    """A flipped byte in every file of every kind of saved result, runs and the pages of reports included."""
+    found = []
+    for name in dict.fromkeys((*SAVED, *RUNS)):
+        files = [f"{name}/{file}" for file in sorted(fingerprint(material.path(name)))]
+        files += [page] if material.path(page := name.replace("-results", ".html")).is_file() else []
+        for file in files:
+            run = partial(flipped_once, name, file, material)
+            found.append(Try(f"forgeries/flipped in a folder/{name}: {file}", run))
+    return found
 
 
 def _named_apart(forgery: Forgery) -> Forgery:
@@ -475,9 +492,5 @@ def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bo
             material.path(name),
         )
     swept = [one for name in COVERED for one in of_manifest(name, material.path(name))]
-    flipped = [
-        Try(f"forgeries/flipped in a folder/{name}: {file}", partial(flipped_once, name, file, material))
-        for name in ("stats", "prediction", "run")
-        for file in sorted(fingerprint(material.path(name)))
-    ]
-    return [*as_tries([*of_results(), *of_report(), *of_checkpoint_report(), *swept], material), *refused, *flipped]
+    every = [*of_results(), *of_report(), *of_checkpoint_report(), *swept]
+    return [*as_tries(every, material), *refused, *flipped_tries(material)]

@@ -15,15 +15,17 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import IO
 
-SECONDS = 600.0
+SECONDS = 60.0
 """A command that takes longer hangs."""
 MEMORY = 4 << 30
 """Bytes of address space that a command may take beyond those of the parent."""
+HUNG: list[float] = []
+"""Seconds after which commands of this process were ended because they hung; every try has a process of its own."""
 _PAUSE = 0.001
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT)
 _PARENT_DIED = 1
@@ -79,6 +81,10 @@ class Limits:
     file_bytes: int | None = None
     signal: int | None = None
     after: float = 0.0
+
+
+PATIENT = Limits(seconds=600)
+"""Limits where nothing is tried yet: whether a command hangs is for tries to say, which are made again."""
 
 
 @dataclass
@@ -170,6 +176,7 @@ def _wait(child: int, limits: Limits) -> tuple[int, bool]:
             sent = True
         if passed > limits.seconds:
             os.killpg(child, signal.SIGKILL)
+            HUNG.append(passed)
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), True
         time.sleep(_PAUSE)
 
@@ -248,7 +255,7 @@ def import_what_runs_import(runs: Callable[[], object], place: Place) -> None:
         names.write_text("\n".join(name for name in sys.modules if name != "__main__"))
         return 0
 
-    ended = Fork().run(listed, place, Limits(seconds=600, memory=16 << 30))
+    ended = Fork().run(listed, place, replace(PATIENT, memory=16 << 30))
     if ended.code:
         raise RuntimeError(f"The campaign's own material could not be made:\n{ended.out}\n{ended.err}")
     for name in names.read_text().splitlines():

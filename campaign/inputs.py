@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from campaign.forks import Ended, Fork, Place
+from campaign.forks import PATIENT, Ended, Fork, Place
 from campaign.material import CHECKPOINT, COMMANDS, CUT, MODEL, NETWORK, REPORT, TRAIN, Material, inputs_of
 from campaign.mutations import (
     ADDED,
@@ -379,7 +379,7 @@ def known_answers(found: list[Family], material: Material, folder: Path) -> tupl
         for one in {*family.inputs, family.changed}:
             if material.path(one).exists():
                 material.put(one, place.work / one)
-        ended = Fork()([*shlex.split(command), "--json"], place)
+        ended = Fork(PATIENT)([*shlex.split(command), "--json"], place)
         known[command] = answer(ended)
         if ended.code:
             failed.append(Try(f"inputs/unchanged/{command}", partial(_always, wrong_end(ended, (0,)))))
@@ -392,7 +392,7 @@ def _always(wrong: str | None, folder: Path) -> str | None:
 
 
 def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bool = False) -> list[Try]:
-    """``number`` bad inputs, shared among the families by weight; a tenth each are options and values from Python."""
+    """``number`` bad inputs, shared among the families by weight; a tenth are options, a fifth values from Python."""
     from campaign.conditions import condition_tries
     from campaign.foreign import foreign_tries
     from campaign.options import option_tries
@@ -402,7 +402,7 @@ def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bo
     found = [one for one in families() if one.changed in wanted]
     known, tried = known_answers(found, material, folder)
     tried += option_tries(material, seed, round(number / 10), quick=quick)
-    tried += python_tries(material, seed, round(number / 10), quick=quick)
+    tried += python_tries(material, seed, round(number / (10 if quick else 5)), quick=quick)
     tried += condition_tries(material, seed, round(number / 50), quick=quick)
     tried += [] if quick else foreign_tries(material)
     each = weighted_shares(max(0, number - len(tried)), [one.weight for one in found])

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from campaign.file_operations import RECORD, FileOperations, When
-from campaign.forks import Ended, Fork, Limits, Place
+from campaign.forks import PATIENT, Ended, Fork, Limits, Place
 from campaign.material import COMMANDS, FAILING, Material, inputs_of
 from campaign.saved import MANIFEST, fingerprint, listing
 from campaign.tries import Try, chosen, even_shares, excerpt, generator, wrong_end
@@ -102,6 +102,7 @@ SCENARIOS = (
     Scenario("simulate over", "simulation", "other-simulation"),
     Scenario("simulate with ties", "placing"),
     Scenario("predict --ties over", "tied", "other-tied"),
+    Scenario("predict --loss-gap over", "at-loss", "other-at-loss"),
     Scenario("predict --proxy over", "proxy", "other-proxy"),
     Scenario("predict --embeddings over", "linear", "other-linear"),
     Scenario("rivals over", "rivals", "other-rivals"),
@@ -253,7 +254,7 @@ def undisturbed(scenario: Scenario, material: Material, folder: Path) -> Undistu
         with tempfile.TemporaryFile() as log:
             # A stop at an operation that is never reached.
             stop = Stop(signal.SIGKILL, when, at=-1)
-            ended = Fork()(
+            ended = Fork(PATIENT)(
                 shlex.split(scenario.command),
                 place,
                 before=lambda: in_child(scenario, place, stop, log.fileno()),  # noqa: B023
@@ -395,7 +396,11 @@ def make_unfinished(material: Material, folder: Path, wanted: Sequence[str | Non
         for one in inputs_of(scenario.command):
             material.put(one, place.work / one)
         stop = Stop(signal.SIGINT, "before", _place_of_record(scenario, material, folder / f"{name}-whole", 3))
-        ended = Fork()(shlex.split(scenario.command), place, before=lambda: in_child(scenario, place, stop))  # noqa: B023
+        ended = Fork(PATIENT)(
+            shlex.split(scenario.command),
+            place,
+            before=lambda: in_child(scenario, place, stop),  # noqa: B023
+        )
         if ended.code != INTERRUPTED:
             raise RuntimeError(f"{name} was not interrupted: {ended}")
         (place.work / scenario.target).rename(material.path(made))

@@ -37,6 +37,7 @@ COMMANDS = {
     "proxy": "predict stats --proxy --components 3 --out proxy -q",
     "other-proxy": "predict other-stats --proxy --components 3 --out other-proxy -q",
     "at-loss": "predict stats --loss-gap 0.1 --out at-loss -q",
+    "other-at-loss": "predict stats --loss-gap 0.2 --out other-at-loss -q",
     "at-loss-gamma2": "predict stats --loss-gap 0.1 --norm gamma2 --out at-loss-gamma2 -q",
     "linear": "predict stats --embeddings H.npy --out linear -q",
     "other-linear": "predict stats --embeddings H.npy --tolerance 1e-3 --out other-linear -q",

@@ -12,9 +12,10 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,27 +51,89 @@ CALLS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
     "cite": ((), {}),
 }
 """Arguments for every function of `tokengeom.__all__`; a function that is missing here stops the campaign."""
-METHODS: dict[str, dict[str, tuple[object, ...]]] = {"tokenizer": {"encode": ("the ball",)}}
-"""Methods of saved results, and of what they hold, with arguments that they take."""
-_HELD: dict[str, Callable[[Any], object]] = {
-    "tokenizer": lambda tg: tg.load("stats").tokenizer,
-    "placed": lambda tg: tg.place("tied", ["the ball"], stats="deep-stats"),
-    "features": lambda tg: tg.load("tied").features,
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Something in which methods answer questions.
+
+    where
+        of         name of its class
+        make       makes it, from the package
+        methods    names of methods, with arguments that they take, or functions that make these from their owner
+        stats      name of the statistics that methods are given as ``stats``, where they take them
+    """
+
+    of: str
+    make: Callable[[Any], Any]
+    methods: dict[str, tuple[object, ...]]
+    stats: str = ""
+
+
+def _saved(name: str) -> Callable[[Any], Any]:
+    return lambda tg: tg.load(name)
+
+
+def _loaded(name: str) -> Any:
+    import tokengeom as tg
+
+    return tg.load(name)
+
+
+_ASKED: dict[str, tuple[object, ...]] = {
+    "neighbours": ("the",),
+    "explain": ("the",),
+    "pairs": (3,),
+    "to_frame": ("tokens",),
 }
-INPUTS = (
-    "text.txt",
-    "words.txt",
-    "deep-stats",
-    "other-stats",
-    "model",
-    "arrays.safetensors",
-    "stats",
-    "prediction",
-    "run",
-    "tied",
-    *METHODS,
+"""Methods of everything that has W and H."""
+_PLACES = _ASKED | {"neighbours": ("the ball",), "explain": ("the ball",), "place": (["the ball"],)}
+_STATISTICS: dict[str, tuple[object, ...]] = {
+    "next_tokens": ("the", 3),
+    "limited": (),
+    "most_frequent": (3,),
+    "equals": (lambda own: own,),
+    "save": ("new",),
+}
+_PLACED: dict[str, tuple[object, ...]] = {
+    "is_predicted": (0,),
+    "next_tokens": (0, 3),
+    "neighbours": (0, 3),
+    "shared_features": (0,),
+    "why": (1, 0),
+    "sentence": (0,),
+    "to_dict": (3,),
+    "to_frame": (3,),
+}
+OWNERS: dict[str, Owner] = {
+    "stats": Owner("NextTokenStatistics", _saved("stats"), _STATISTICS),
+    "tokenizer": Owner("AbstractTokenizer", lambda tg: tg.load("stats").tokenizer, {"encode": ("the ball",)}),
+    "prediction": Owner(
+        "FeaturePrediction",
+        _saved("prediction"),
+        _ASKED | {"at": (0.3,), "path": ([0.3],), "gamma2_limit": (), "suffices": (3,)},
+        "stats",
+    ),
+    "at-loss": Owner("LossPrediction", _saved("at-loss"), _ASKED | {"efficiency": (lambda own: own.L,)}, "stats"),
+    "tied": Owner("TiedPrediction", _saved("tied"), _PLACES, "deep-stats"),
+    "placing": Owner("Simulation", _saved("placing"), _PLACES, "deep-stats"),
+    "placed": Owner("Placed", lambda tg: tg.place("tied", ["the ball"], stats="deep-stats"), _PLACED),
+    "features": Owner("ContextFeatures", lambda tg: tg.load("tied").features, {"of": ([[0, 1]],)}),
+    "proxy": Owner("ProxyPrediction", _saved("proxy"), _ASKED, "stats"),
+    "linear": Owner("LinearPrediction", _saved("linear"), {"finite_part": (lambda own: own.W_mm,)}),
+    "run": Owner("Run", _saved("run"), _ASKED, "stats"),
+    "trajectory": Owner("Trajectory", lambda tg: tg.load("run").trajectory, {"last": ("loss_gap",)}),
+    "rivals": Owner("Rivals", _saved("rivals"), {"of": ("contexts",)}),
+    "texts": Owner("TextComparison", _saved("texts"), {"to_frame": ("contexts",)}),
+}
+"""Results in which methods answer questions, and what these hold."""
+INPUTS = tuple(
+    dict.fromkeys(("text.txt", "words.txt", "other-stats", "deep-stats", "model", "arrays.safetensors", *OWNERS))
 )
 QUICK = ("predict", "predict_proxy", "train", "cite")
+QUICK_OWNERS = ("stats", "prediction", "run")
+_ALWAYS_FAILS = ("language_model",)
+"""What takes only models, which are objects with methods."""
 _NOT_TRIED = {"progress", "probes", "on_record", "tokenizer", "engine", "master", "device", "compiled", "preset"}
 """Objects with methods of their own, which Python itself misses; and what starts other programs or long work."""
 VALUES: dict[str, Callable[[], object]] = {
@@ -140,23 +203,28 @@ _ALWAYS_REFUSED = (
 )
 
 
-def _call(owner: str, name: str, parameter: str, value: object) -> object:
-    """Call a function of tokengeom, or a method of something, with one argument set."""
+def _call(owner: str, name: str, change: dict[str, Callable[[], object]]) -> object:
+    """Call a function of tokengeom, or a method of something, with some arguments set to other values."""
     import tokengeom as tg
 
     if owner:
-        holder = _HELD.get(owner, lambda tg: tg.load(owner))(tg)
-        function, positional, named = getattr(holder, name), METHODS[owner][name], {}
+        known = OWNERS[owner]
+        holder = known.make(tg)
+        function, named = getattr(holder, name), {"stats": _loaded(known.stats)} if known.stats else {}
+        positional = [one(holder) if callable(one) else one for one in known.methods[name]]
     else:
         function, (positional, named) = getattr(tg, name), CALLS[name]
     names = list(inspect.signature(function).parameters)
-    given = [value if known == parameter else one for known, one in zip(names, positional, strict=False)]
-    more = named if parameter in names[: len(positional)] else named | {parameter: value}
-    return function(*given, *positional[len(given) :], **more)
+    given = dict(zip(names, positional, strict=False)) | {one: value for one, value in named.items() if one in names}
+    given |= {parameter: make() for parameter, make in change.items()}
+    return function(*[given.pop(one) for one in names[: len(positional)]], **given)
 
 
-def judged_call(call: Callable[[], object], must_refuse: bool, material: Material, folder: Path) -> str | None:
-    """Call in a child; returns what is wrong."""
+Must = Literal["be taken", "be refused"]
+
+
+def judged_call(call: Callable[[], object], must: Must | None, material: Material, folder: Path) -> str | None:
+    """Call in a child; returns what is wrong. ``must`` says which of the two clear ends it must have, if any."""
     place = Place.inside(folder)
     for name in INPUTS:
         if material.path(name).exists():
@@ -181,23 +249,19 @@ def judged_call(call: Callable[[], object], must_refuse: bool, material: Materia
         return f"exit code {ended.code} after {ended.seconds:.0f} s: {excerpt(ended.err)}"
     if ended.code == 2 and len(ended.out.strip().splitlines()) != 1:
         return f"the error is not one line: {excerpt(ended.out)}"
-    return "it is taken without an error" if must_refuse and ended.code == 0 else None
+    if must == "be taken" and ended.code == 2:
+        return f"a call that must work is refused: {excerpt(ended.out)}"
+    return "it is taken without an error" if must == "be refused" and ended.code == 0 else None
 
 
-def _parameters(quick: bool) -> list[tuple[str, str, str, str]]:
-    """What is called, whose method it is, and a parameter with its annotation."""
+def _callables(quick: bool) -> list[tuple[str, str, Any]]:
+    """What is called: whose method it is, or nobody's, its name, and the function."""
     import tokengeom as tg
 
     public = [name for name in tg.__all__ if inspect.isfunction(getattr(tg, name))]
-    callables = [("", name, getattr(tg, name)) for name in (QUICK if quick else (*public, "Monitor"))]
-    for owner, methods in {} if quick else METHODS.items():
-        callables += [(owner, name, _method(owner, name)) for name in methods]
-    found = []
-    for owner, function, known in callables:
-        for name, one in inspect.signature(known).parameters.items():
-            if name not in (*_NOT_TRIED, "self") and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
-                found.append((owner, function, name, str(one.annotation)))
-    return found
+    found = [("", name, getattr(tg, name)) for name in (QUICK if quick else (*public, "Monitor"))]
+    owners = {name: OWNERS[name] for name in QUICK_OWNERS} if quick else OWNERS
+    return found + [(owner, name, _method(owner, name)) for owner, one in owners.items() for name in one.methods]
 
 
 def _method(owner: str, name: str) -> Any:
@@ -205,58 +269,47 @@ def _method(owner: str, name: str) -> Any:
     import tokengeom as tg
     from tokengeom.corpus.tokenizers import AbstractTokenizer
 
-    classes: dict[str, Any] = {
-        "stats": tg.NextTokenStatistics,
-        "tokenizer": AbstractTokenizer,
-        "prediction": tg.FeaturePrediction,
-        "at-loss": tg.LossPrediction,
-        "tied": tg.TiedPrediction,
-        "placing": tg.Simulation,
-        "placed": tg.Placed,
-        "features": tg.ContextFeatures,
-        "proxy": tg.ProxyPrediction,
-        "run": tg.Run,
-        "rivals": tg.Rivals,
-        "texts": tg.TextComparison,
-    }
-    return getattr(classes[owner], name)
+    return getattr(getattr(tg, OWNERS[owner].of, AbstractTokenizer), name)
 
 
 def python_tries(material: Material, seed: int, number: int, *, quick: bool = False) -> list[Try]:
-    """``number`` arguments with values of another type, drawn from all of them; and every array."""
+    """Every call as it is, ``number`` arguments with values of another type, drawn from all, and every array."""
     import tokengeom as tg
 
-    found = []
-    for owner, function, name, annotation in _parameters(quick):
-        kinds = annotation.replace("'", "").split(" | ")
-        numbers = {"int", "float"} & set(kinds) and not {"bool", "object", "Any"} & set(kinds)
-        for value, make in VALUES.items():
-            not_meant = ("True", "NumPy's True", "a complex number", *(() if "str" in kinds else ("text",)), "a list")
-            run = partial(
-                judged_call,
-                partial(_made_call, owner, function, name, make),
-                bool(numbers) and value in not_meant,
-                material,
-            )
-            called = f"{owner}.{function}" if owner else function
-            found.append(Try(f"inputs/Python: {called}/{name} is {value}", run))
-    order = generator(seed, "inputs/Python").permutation(len(found))[:number]
-    found = [found[k] for k in sorted(order)]
+    found, as_they_are = [], []
+    for owner, function, known in _callables(quick):
+        called = f"{owner}.{function}" if owner else function
+        run = partial(judged_call, partial(_call, owner, function, {}), "be taken", material)
+        # Without this, a value might be taken for refused where the call fails before it is reached.
+        as_they_are += [] if function in _ALWAYS_FAILS else [Try(f"inputs/Python: {called}/as it is", run)]
+        for name, one in inspect.signature(known).parameters.items():
+            if name in (*_NOT_TRIED, "self") or one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+                continue
+            refused = _refused(str(one.annotation))
+            for value, make in VALUES.items():
+                must: Must | None = "be refused" if value in refused else None
+                run = partial(judged_call, partial(_call, owner, function, {name: make}), must, material)
+                found.append(Try(f"inputs/Python: {called}/{name} is {value}", run))
+    order = generator(seed, "inputs/Python").permutation(len(found)).tolist()
+    # Of every function and method one, then others.
+    one_of_each = {found[k].group: k for k in reversed(order)}.values()
+    drawn = list(dict.fromkeys([*one_of_each, *order]))[:number]
+    found = [*as_they_are, *(found[k] for k in sorted(drawn))]
     for taker in [] if quick else _takers(tg):
-        for value, (make, refused) in ARRAYS.items():
+        for value, (array, always) in ARRAYS.items():
             plain = taker in ("counts", "probabilities", "weights of contexts")
-            run = partial(
-                judged_call,
-                partial(_made_array, taker, make),
-                refused and (plain or value in _ALWAYS_REFUSED),
-                material,
-            )
+            must = "be refused" if always and (plain or value in _ALWAYS_REFUSED) else None
+            run = partial(judged_call, partial(_made_array, taker, array), must, material)
             found.append(Try(f"inputs/Python: arrays/{taker} {value}", run))
     return found
 
 
-def _made_call(owner: str, function: str, name: str, make: Callable[[], object]) -> object:
-    return _call(owner, function, name, make())
+def _refused(annotation: str) -> tuple[str, ...]:
+    """Names of the values that an argument must refuse: where it is a number, what only looks like one."""
+    kinds = set(annotation.replace("'", "").split(" | "))
+    if not {"int", "float"} & kinds or {"bool", "object", "Any"} & kinds:
+        return ()
+    return ("True", "NumPy's True", "a complex number", "a list", *(() if "str" in kinds else ("text",)))
 
 
 def _made_array(taker: str, make: Callable[[], object]) -> object:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from campaign.forks import Ended, end_with_parent
+from campaign.forks import HUNG, Ended, end_with_parent
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters that would reach a terminal; the line feed and the tab are harmless."""
@@ -138,12 +138,24 @@ def _results(tries: Sequence[Try], scratch: Path, jobs: int, keep: bool) -> Iter
 def _run(one: Try, folder: Path) -> None:
     """Run one try and write what is wrong; this process ends here."""
     end_with_parent()
-    try:
-        wrong = one.run(folder)
-    except BaseException as error:
-        wrong = f"the try itself failed: {type(error).__name__}: {error}"
-    (folder / _FOUND).write_text(json.dumps(wrong))
+    (folder / _FOUND).write_text(json.dumps(judged_again(one, folder)))
     os._exit(0)
+
+
+def judged_again(one: Try, folder: Path) -> str | None:
+    """What is wrong; where a command hung, on a machine that may have been busy, the try is made again and counts."""
+    wrong = _judged(one, folder)
+    if wrong is not None and HUNG:
+        (folder / "again").mkdir()
+        wrong = _judged(one, folder / "again")
+    return wrong
+
+
+def _judged(one: Try, folder: Path) -> str | None:
+    try:
+        return one.run(folder)
+    except BaseException as error:
+        return f"the try itself failed: {type(error).__name__}: {error}"
 
 
 def _finished(running: dict[int, tuple[int, Path]], keep: bool) -> tuple[int, str | None]:

@@ -30,6 +30,7 @@ PAIRS = (
     ("comparison", "other-comparison"),
     ("rivals", "other-rivals"),
     ("texts", "other-texts"),
+    ("at-loss", "other-at-loss"),
     ("tied", "other-tied"),
     ("linear", "other-linear"),
     ("findings", "other-findings"),

@@ -66,6 +66,11 @@ def test_every_character_fits_in_one_line_and_one_word() -> None:
         (line + word).encode()
 
 
+def test_a_word_keeps_its_first_character_and_has_no_control_of_the_writing_direction() -> None:
+    assert [one_word(name) for name in ("=1+2", "@user", "-ing")] == ["=1+2", "@user", "-ing"]
+    assert one_word("\u202egpj.\u2066a\u200f") == r"\u202egpj.\u2066a\u200f"
+
+
 def test_equal_names_get_numbers() -> None:
     assert numbered(["a", "b", "a", "a"]) == ["a", "b", "a\\#2", "a\\#3"]
 

@@ -11,13 +11,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from campaign.conditions import READ
 from campaign.forging import Forgery, judged_forgery, leaves, number
-from campaign.forks import Ended, Place
+from campaign.forks import HUNG, Ended, Place
 from campaign.kills import _is_probe
 from campaign.manifests import COVERED, OF_THE_TEXT, RECORDED
+from campaign.material import Material
 from campaign.mutations import mutated_arrays, mutated_bytes, mutated_json
+from campaign.python_values import CALLS, OWNERS, python_tries
 from campaign.saved import MANIFEST, listing
-from campaign.tries import DECLARED, NOTICED, Figures, even_shares, generator, weighted_shares, wrong_end
+from campaign.tries import (
+    DECLARED,
+    NOTICED,
+    Figures,
+    Try,
+    even_shares,
+    generator,
+    judged_again,
+    weighted_shares,
+    wrong_end,
+)
 
 ROOT = Path(__file__).parents[2]
 CLEAR = Ended(2, "", "Error: The text is empty. Check the path.\n", 0.1)
@@ -81,6 +94,42 @@ def test_what_must_be_declared_is_what_verify_says() -> None:
     said = "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     covered = [one for places in (RECORDED, OF_THE_TEXT, *COVERED.values()) for one in places.values()]
     assert [one for one in covered if one not in said] == []
+
+
+def test_every_function_and_every_method_of_every_owner_is_called_with_other_values() -> None:
+    material = Material(Path("not read here"))
+    found = [one.name.removeprefix("inputs/Python: ") for one in python_tries(material, 0, 1000)]
+    methods = {f"{owner}.{method}" for owner, one in OWNERS.items() for method in one.methods}
+    assert methods <= {name.removesuffix("/as it is") for name in found if name.endswith("/as it is")}
+    changed = {name.partition("/")[0] for name in found if " is " in name.partition("/")[2] and "as it is" not in name}
+    assert {name.partition(".")[0] for name in changed & methods} == set(OWNERS)
+    assert {*CALLS} <= changed
+
+
+def test_a_name_that_must_not_be_in_an_export_is_refused(tmp_path: Path) -> None:
+    words, arrays = tmp_path / "tokens.txt", tmp_path / "tokens.npz"
+    words.write_text("3 1\n=1+2 0.5\n\u202egpj 0.5\ntwo words 0.5\n", encoding="utf-8")
+    np.savez(arrays, names=np.array(["=1+2", "a\nb"]))
+    refused = {
+        path.name: [one for one in read(path) if must_not(one)]
+        for path, (read, must_not) in ((words, READ["word2vec"]), (arrays, READ["numpy"]))
+    }
+    assert refused == {"tokens.txt": ["\u202egpj", "\0two words 0.5"], "tokens.npz": ["a\nb"]}
+
+
+def test_a_try_that_hung_is_made_again(tmp_path: Path) -> None:
+    made = []
+
+    def hangs_once(folder: Path) -> str | None:
+        made.append(folder)
+        HUNG.append(60.0)
+        return "it hangs" if len(made) == 1 else None
+
+    try:
+        assert judged_again(Try("slow", hangs_once), tmp_path) is None
+    finally:
+        HUNG.clear()
+    assert made == [tmp_path, tmp_path / "again"]
 
 
 def test_every_value_of_a_manifest_has_a_place() -> None:

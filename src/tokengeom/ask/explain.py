@@ -27,6 +27,7 @@ from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, SimilarP
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, FactorsInside, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp, rounded_percent
+from tokengeom.core.settings import takes
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -124,6 +125,7 @@ class AnswersQuestions:
         def H(self) -> Float:
             """Context embeddings, one column per context, d x m."""
 
+    @takes()
     def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
         """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
 
@@ -131,6 +133,7 @@ class AnswersQuestions:
         """
         return NamedVectors.of(self, items, stats or getattr(self, "stats", None)).to_frame()
 
+    @takes()
     def neighbours(
         self,
         text: str,
@@ -148,10 +151,12 @@ class AnswersQuestions:
         nearest = EmbeddedItems(self, named).nearest(find_item(named, text, items), k, other_supports=other_supports)
         return replace(nearest, source=self._source)
 
+    @takes()
     def pairs(self, k: int = 10, items: Items = "contexts", stats: NextTokenStatistics | None = None) -> SimilarPairs:
         """The most similar pairs of contexts, or of tokens, among those with different supports."""
         return replace(EmbeddedItems(self, self._named_by(stats)).pairs(items, k), source=self._source)
 
+    @takes()
     def explain(
         self,
         text: str,

@@ -20,11 +20,12 @@ others. These two forms of a name can be read back without loss:
     A backslash becomes ``\\``, and every control character, line break and half of a surrogate pair ``\uXXXX``. An
     empty name becomes ``\e``.
 ``one_word``
-    The same, and a space becomes ``▁`` (U+2581, as SentencePiece writes it), and ``▁`` itself and every other white
-    space ``\uXXXX``.
+    The same, and a space becomes ``▁`` (U+2581, as SentencePiece writes it), and ``▁`` itself, every other white
+    space and every control of the writing direction, which would show the numbers after it reversed, ``\uXXXX``.
 
 In ``tokens_metadata.tsv``, which spreadsheets open, a first ``=``, ``+``, ``-`` or ``@`` that is followed by more, and
-controls of the writing direction, are ``\uXXXX`` too (`as_cell`), so that no cell is a formula.
+controls of the writing direction, are ``\uXXXX`` too (`as_cell`), so that no cell is a formula. The other formats keep
+these first characters: their names must be the words by which other programs look vectors up.
 
 `numbered` makes equal names different: the second is followed by ``\#2``, the third by ``\#3``.
 """
@@ -60,9 +61,11 @@ SUPPORT_COLUMN: dict[Items, str] = {"tokens": "contexts", "contexts": "support_s
 """What `NamedVectors.supports` counts: contexts that a token follows, and tokens that follow a context."""
 _CONTROL = "\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 _NOT_IN_LINE = re.compile(f"[{_CONTROL}]")
-_NOT_IN_CELL = re.compile(r"^[=+\-@](?=.)|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+"""Controls of the writing direction."""
+_NOT_IN_CELL = re.compile(rf"^[=+\-@](?=.)|[{_DIRECTION}]")
 """A beginning that makes a formula of what follows it, and controls of the writing direction."""
-_NOT_IN_WORD = re.compile(f"[{_CONTROL}{SPACE} \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_NOT_IN_WORD = re.compile(f"[{_CONTROL}{_DIRECTION}{SPACE} \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +97,8 @@ class NamedVectors:
         given: HasFactors | tuple[object, object], items: Items, stats: NextTokenStatistics | None = None
     ) -> NamedVectors:
         """Vectors of anything with W and H, named by the statistics that it belongs to."""
-        if items not in SUPPORT_COLUMN:
-            raise InputError(f"items must be tokens or contexts; got {items!r}.")
+        if not isinstance(items, str) or items not in SUPPORT_COLUMN:
+            raise InputError(f"items must be tokens or contexts; got {' '.join(repr(items).split())}.")
         factors = Factors.of(given)
         matrix = factors.W if items == "tokens" else factors.H.T
         mean = factors.W.mean(axis=0) if items == "tokens" else np.zeros(matrix.shape[1])
@@ -168,7 +171,7 @@ def one_line(name: str) -> str:
 
 
 def one_word(name: str) -> str:
-    """A name without white space and control characters; see the top of this file."""
+    """A name without white space and control characters, those of the writing direction included; see above."""
     return _NOT_IN_WORD.sub(_escaped, name) or EMPTY
 
 

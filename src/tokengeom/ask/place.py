@@ -21,7 +21,7 @@ from tokengeom.ask.item_report import SharedFeatures
 from tokengeom.ask.item_search import names_of, quoted
 from tokengeom.core.errors import InputError, TokenizerError
 from tokengeom.core.numerics import Float, Int, log_sum_exp
-from tokengeom.core.settings import whole_number
+from tokengeom.core.settings import takes, whole_number
 from tokengeom.results.contract import data_frame
 from tokengeom.statistics.windows import ABSENT, START
 
@@ -83,6 +83,7 @@ class Placed:
         """Whether anything is predicted for context i: one of its features is known."""
         return bool(self._features_of(i).nnz)
 
+    @takes()
     def next_tokens(self, i: int = 0, k: int = 10) -> list[tuple[str, float]]:
         """The ``k`` most probable next tokens of context i, with their probabilities; none without a known feature."""
         if not self.is_predicted(i):
@@ -90,6 +91,7 @@ class Placed:
         p = self.probabilities[:, i]
         return [(self.stats.vocabulary[z], float(p[z])) for z in np.argsort(-p, kind="stable")[:k]]
 
+    @takes()
     def neighbours(self, i: int = 0, k: int = 10) -> list[tuple[str, float]]:
         """The ``k`` counted contexts nearest to context i, with their cosines."""
         known, here = self.of.context_vectors, self.of.parts_of(self._features_of(i)).sum(axis=1)
@@ -130,6 +132,7 @@ class Placed:
         cut = f"or was cut away: the cuts kept {kept:,} of its {all_of:,} contexts."
         return f"{longer}{name} is not in the text, {cut}{nothing}"
 
+    @takes()
     def to_dict(self, k: int = 10) -> list[dict[str, Any]]:
         """For each context: whether it was counted, its features, neighbours and next tokens."""
         return [
@@ -145,6 +148,7 @@ class Placed:
             for i, name in enumerate(self.names)
         ]
 
+    @takes()
     def to_frame(self, k: int = 10) -> DataFrame:
         """Data frame with one row per context and predicted next token."""
         rows = [(name, *pair) for i, name in enumerate(self.names) for pair in self.next_tokens(i, k)]
@@ -173,6 +177,7 @@ class PlacesContexts(AnswersQuestions):
         def parts_of(self, phi: csc_array) -> Float:
             """What each feature of one context (F x 1) adds to its vector, d x features; their sum is the vector."""
 
+    @takes()
     def place(self, texts: Contexts, stats: NextTokenStatistics | None = None) -> Placed:
         """Where contexts lie that the text may not have: their embeddings, neighbours and next tokens.
 

@@ -15,6 +15,7 @@ import numpy as np
 from tokengeom.comparison.agreement import Agreement, describe_scale
 from tokengeom.comparison.explained import RivalRow
 from tokengeom.comparison.inputs import MadeFrom
+from tokengeom.core.settings import takes
 from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
 from tokengeom.results.convert import Within
 
@@ -89,6 +90,7 @@ class Rivals(AbstractJsonResult):
         """One sentence or two per kind of items: which explanation fits best, and by how much."""
         return tuple(_verdict(self.of(items), self.prediction) for items in self.items)
 
+    @takes()
     def of(self, items: str) -> tuple[RivalRow, ...]:
         """Rows of one kind of items, best first."""
         return tuple(row for row in self.rows if row.items == items)

@@ -21,7 +21,7 @@ from tokengeom.comparison.similarity_numbers import KINDS
 from tokengeom.comparison.target import MEANINGS
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import rounded_percent
-from tokengeom.core.settings import check_seed, check_tolerance, option
+from tokengeom.core.settings import check_seed, check_tolerance, option, takes
 from tokengeom.results.contract import AbstractJsonResult, data_frame, html_table
 from tokengeom.results.convert import Added, Digest, Number, Skipped, Vector, Within, from_plain
 from tokengeom.theory.at_loss import NORMS, require_norm
@@ -336,6 +336,7 @@ class TextComparison(AbstractJsonResult):
             "halves": None if self.halves is None else asdict(self.halves),
         }
 
+    @takes()
     def to_frame(self, items: Items = "contexts") -> DataFrame:
         """Data frame with one row per shared token or context, indexed by name: how far it moved, largest first.
 
@@ -344,8 +345,6 @@ class TextComparison(AbstractJsonResult):
         ``items``
             "tokens" or "contexts".
         """
-        if items not in ("tokens", "contexts"):
-            raise InputError(f"items must be tokens or contexts; got {items!r}.")
         movement: Movement = getattr(self, items)
         beyond = movement.beyond or [float("nan")] * len(movement.names)
         columns = {"moved": movement.moved, "beyond_chance": beyond}

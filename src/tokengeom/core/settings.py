@@ -107,6 +107,11 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("text", lambda value: isinstance(value, str)),
     "tuple[str, ...]": ("names", lambda value: isinstance(value, Iterable) and not isinstance(value, bytes)),
     "Path": ("a path", lambda value: isinstance(value, str | PathLike)),
+    "Items": ("tokens or contexts", lambda value: isinstance(value, str) and value in ("tokens", "contexts")),
+    "NextTokenStatistics": (
+        "statistics",
+        lambda value: any(kind.__name__ == "NextTokenStatistics" for kind in type(value).__mro__),
+    ),
     "None": ("None", lambda value: value is None),
 }
 """Types of settings that are checked here, by their names in annotations: in words, and whether a value fits."""

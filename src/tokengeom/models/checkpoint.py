@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokengeom.core.errors import CheckpointError, InputError, TokenizerError
+from tokengeom.core.settings import takes
 from tokengeom.core.system import is_plain_name, require_regular
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
 from tokengeom.models.language_model import ModuleModel, language_model
@@ -256,6 +257,7 @@ def _silent() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@takes()
 def load_checkpoint(
     folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False, precision: str = "auto"
 ) -> ModuleModel:

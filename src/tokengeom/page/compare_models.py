@@ -14,7 +14,7 @@ Models are read one after the other, and only W and H are kept of each: 4 (V + m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -132,7 +132,9 @@ def model_rivals(
 
 
 def _folders(models: str | Path | Sequence[str | Path]) -> list[Path]:
-    named = [models] if isinstance(models, str | Path) else list(models)
+    named = list(models) if isinstance(models, Iterable) and not isinstance(models, str | bytes) else [models]
+    if not all(isinstance(folder, str | Path) for folder in named):
+        raise CheckpointError("Models are given as the path of a folder, or several; got something else.")
     folders = [inside for folder in named for inside in checkpoint_folders(Path(folder))]
     if not folders:
         raise CheckpointError("At least one model is needed; got none. Give the path of a model's folder.")

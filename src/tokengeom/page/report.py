@@ -149,6 +149,7 @@ class Report(AbstractResult):
             facts.append(("verdict", self.contents.comparisons[self.contents.main_comparison].verdict))
         return [*facts, ("models", ", ".join(self.contents.runs) or "none"), ("seconds", f"{self.seconds:.1f}")]
 
+    @takes()
     def save(self, folder: str | Path) -> Path:
         """Copy the results to a new folder, and the page beside it."""
         target = Path(folder)

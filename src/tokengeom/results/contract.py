@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from tokengeom.core.errors import InputError, TokengeomError, missing_extra
+from tokengeom.core.settings import takes
 from tokengeom.results.convert import damaged, read_json_as, to_plain, write_json
 from tokengeom.results.folders import atomic_folder, check_target, sweep
 from tokengeom.results.manifests import MANIFEST, SEAL, changed_files, read_json, read_manifest, write_manifest
@@ -112,6 +113,7 @@ class AbstractResult(ABC):
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         """Read what `_write` wrote; `load` has compared every file with its hash."""
 
+    @takes()
     def save(self, folder: str | Path) -> Path:
         """Write the result to a folder, which appears complete or not at all; returns the folder.
 

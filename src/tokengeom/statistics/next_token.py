@@ -345,7 +345,7 @@ class NextTokenStatistics(AbstractResult):
         # Of this context alone: P of all contexts is as large as the table.
         tokens, values = self.table.indices[entries], self.table.data[entries]
         p = values / values.sum() if self.has_counts else values
-        order = np.argsort(-p, kind="stable")[:k]
+        order = np.argsort(-p, kind="stable")[: None if k is None else whole_number("k", k)]
         return [(self.vocabulary[tokens[i]], float(p[i])) for i in order]
 
     def most_frequent(self, k: int) -> Int:
@@ -353,7 +353,7 @@ class NextTokenStatistics(AbstractResult):
         weight = self.context_counts if self.context_share is None else self.context_share
         best = np.empty(0, np.int64)
         # Part by part, with the best so far: sorting all contexts would take several arrays of their number.
-        step = max(COLUMNS_AT_ONCE, 4 * k)
+        step = max(COLUMNS_AT_ONCE, 4 * whole_number("k", k))
         for begin in range(0, self.m, step):
             candidates = np.concatenate((best, np.arange(begin, min(begin + step, self.m))))
             best = candidates[np.argsort(-weight[candidates], kind="stable")[:k]]
@@ -373,7 +373,7 @@ class NextTokenStatistics(AbstractResult):
 
     def equals(self, other: NextTokenStatistics) -> bool:
         """Whether tables, contexts and vocabulary are equal to the last bit."""
-        return self.hash == other.hash
+        return isinstance(other, NextTokenStatistics) and self.hash == other.hash
 
     def to_dict(self) -> dict[str, Any]:
         """Sizes, entropy floor, supports, and where the statistics come from."""

@@ -141,6 +141,7 @@ class FeaturePrediction(PredictedCosines, AnswersQuestions, AbstractResult):
         """Smallest embedding dimension that is expected to lose nothing: the rank (conjectured), at least 1."""
         return max(self.rank, 1)
 
+    @takes()
     def suffices(self, d: int) -> bool:
         """Whether embeddings of dimension d are expected to lose nothing: d >= rank (conjectured)."""
         if d < 1:
@@ -182,6 +183,7 @@ class FeaturePrediction(PredictedCosines, AnswersQuestions, AbstractResult):
         path = LossPath.beside(self, make(LossSettings, settings, "path"))
         return [replace(path.at(gap), stats=self.stats) for gap in loss_gaps]
 
+    @takes()
     def gamma2_limit(self, *, tolerance: float = 3e-3, max_iterations: int = 3000, device: str = "cpu") -> Gamma2Limit:
         """The limit in the gamma_2 norm: `at` with ``norm="gamma2"`` converges to it in direction as the gap falls."""
         return solve_gamma2_limit(self.reduction, tolerance=tolerance, max_iterations=max_iterations, device=device)

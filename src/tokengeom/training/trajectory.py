@@ -80,6 +80,8 @@ class Trajectory:
 
     def last(self, name: str) -> float:
         """Latest value of a measurement."""
+        if not isinstance(name, str) or not self._columns.get(name):
+            raise ProblemError(f"Nothing was recorded as {' '.join(repr(name).split())}. There are: {', '.join(self)}.")
         return self._columns[name][-1]
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
