@@ -159,7 +159,8 @@ class ContextFeatures:
         if getattr(given, "ndim", 0) != 2 or 0 in given.shape:
             raise StatisticsError(f"Features must be an F x m matrix; got shape {getattr(given, 'shape', None)}.")
         own = sparse.csc_array(given, dtype=np.float64)
-        own.sort_indices()
+        own.sum_duplicates()
+        own.eliminate_zeros()
         if not np.isfinite(own.data).all():
             raise StatisticsError("Features must be finite; the matrix holds NaN or infinity.")
         if names is not None and len(names) != own.shape[0]:
