@@ -11,6 +11,7 @@ import tokengeom.corpus.locate
 import tokengeom.corpus.tokenizers
 import tokengeom.models.factored
 import tokengeom.page.settings
+import tokengeom.statistics.context_features
 import tokengeom.statistics.cuts
 import tokengeom.statistics.engines
 import tokengeom.statistics.windows
@@ -115,7 +116,7 @@ class TrainKeywords(TypedDict, total=False):
     records_per_decade: int
 
 class SimulateKeywords(TypedDict, total=False):
-    ties: str
+    ties: str | tokengeom.statistics.context_features.ContextFeatures
     replicates: int
     loss_gap: float | None
     optimizer: str | tokengeom.training.optimizers.base.AbstractOptimizer | None

@@ -54,6 +54,19 @@ def test_a_context_with_an_unknown_token_was_never_in_the_text_even_where_others
     assert placed.sentence(0) == "“z b” is not in the text."
 
 
+def test_neighbours_and_explain_answer_about_contexts_that_were_not_counted(folder: Path) -> None:
+    tg.train(folder / "stats", "tied", ties="positions+self", dim=4, steps=5).save(folder / "run")
+    for name in ("tied", "run"):
+        shown = {verb: run_here(verb, folder / name, "d b", "-k", 2) for verb in ("neighbours", "explain", "place")}
+        for verb, answer in shown.items():
+            assert answer.code == 0, (verb, answer.err)
+            assert "“d b” is not in the text." in answer.out
+        assert "Nearest contexts\n" in shown["explain"].out
+        plain = json.loads(run_here("explain", folder / name, "d b", "--json").out)
+        assert plain["seen"] == "never"
+        assert {row["shared"] for row in plain["neighbours"]} == {None}
+
+
 def test_place_says_what_it_needs(folder: Path) -> None:
     tg.predict(folder / "stats").save(folder / "plain")
     refused = run_here("place", folder / "plain", "d b")

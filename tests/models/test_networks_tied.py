@@ -113,7 +113,7 @@ def test_a_saved_run_places_contexts_that_it_never_saw(last_norm: bool, tmp_path
     run = train(stats, "tied", steps=5, learning_rate=1e-2, ties="positions+self", last_norm=last_norm, **TINY)
     run.save(tmp_path / "run")
     loaded = Run.load(tmp_path / "run")
-    np.testing.assert_allclose(loaded.place(stats.contexts, stats), run.H, atol=1e-12)
+    np.testing.assert_allclose(loaded.place(stats.contexts, stats).H, run.H, atol=1e-12)
     known = {tuple(context) for context in stats.contexts.tolist()}
     a, b = next((a, b) for a in stats.contexts for b in stats.contexts if (a[0], *b[1:]) not in known)
     mixed = np.array([a[0], *b[1:]])
@@ -124,7 +124,14 @@ def test_a_saved_run_places_contexts_that_it_never_saw(last_norm: bool, tmp_path
     expected = np.sum(parts, axis=0)
     if last_norm:
         expected = expected / np.sqrt(np.mean(expected**2) + 1e-6) * run.weights["gain"]
-    np.testing.assert_allclose(loaded.place(mixed[None, :], stats)[:, 0], expected, atol=1e-9)
+    placed = loaded.place(mixed[None, :], stats)
+    np.testing.assert_allclose(placed.H[:, 0], expected, atol=1e-9)
+    logits = run.W @ expected
+    np.testing.assert_allclose(placed.logits[:, 0] - placed.logits[0, 0], logits - logits[0], atol=1e-9)
+    ((name, cosine),) = placed.neighbours(0, 1)
+    cosines = expected @ run.H / np.linalg.norm(expected) / np.linalg.norm(run.H, axis=0)
+    assert name == stats.context_text(int(cosines.argmax()))
+    assert cosine == pytest.approx(cosines.max())
 
 
 def test_what_it_cannot_be_or_do_is_refused() -> None:

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from tokengeom.core import resources
 from tokengeom.core.errors import ResourceError, StatisticsError
+from tokengeom.statistics import context_features
 from tokengeom.statistics.context_features import BYTES_PER_ENTRY, SORTED, ContextFeatures, parse_ties
 from tokengeom.statistics.mlp_kernel import kernel_of_overlaps
+from tokengeom.statistics.windows import ABSENT
 
 ALL = "positions+pairs+suffixes+self"
 
@@ -124,6 +126,23 @@ def test_features_of_the_kernel_have_names_with_gaps() -> None:
     assert (features.matrix.T @ features.matrix).diagonal() == pytest.approx([1.0, 1.0])
     with pytest.raises(StatisticsError, match="at most 8 tokens; got 9"):
         parse_ties("kernel", 9)
+
+
+@pytest.mark.parametrize("ties", [ALL, "kernel", "positions"])
+def test_columns_that_are_put_together_in_blocks_are_those_of_one_block(
+    ties: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    contexts = rng.integers(0, 6, (500, 4))
+    contexts[rng.random(500) < 0.2, 0] = ABSENT
+    whole = ContextFeatures.of_contexts(contexts, ties)
+    monkeypatch.setattr(context_features, "BLOCK", 7)
+    blocks = ContextFeatures.of_contexts(contexts, ties)
+    others = rng.integers(0, 9, (30, 4))
+    for one, other in ((whole.matrix, blocks.matrix), (whole.of(others), blocks.of(others))):
+        assert one.shape == other.shape
+        assert (one != other).nnz == 0
+    assert (blocks.of(contexts) != whole.matrix).nnz == 0
 
 
 def test_the_memory_that_features_take_is_stated_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import tokengeom as tg
-from tokengeom.core.errors import InputError
+from tokengeom.core.errors import InputError, StatisticsError
 from tokengeom.corpus.stories import stories
 from tokengeom.statistics.mlp_kernel import kernel_of_overlaps
 from tokengeom.training import kernel_features as module
@@ -87,6 +88,48 @@ def test_a_simulation_has_the_kernel_of_the_mlp_that_it_is_like(stats: tg.NextTo
     assert simulated.shortfall == ""
     assert stats.contexts is not None
     np.testing.assert_allclose(simulated.place(stats.contexts[:4]).H, simulated.H[:, :4])
+
+
+def test_features_of_ones_own_are_simulated_saved_and_verified(stats: tg.NextTokenStatistics, tmp_path: Path) -> None:
+    some = stats.limited(top_contexts=40)
+    features = kernel_features(some, "transformer", dim=8, heads=2, layers=1, starts=1)
+    assert features.matrix.min() < 0
+    made = tg.simulate(some, ties=features, loss_gap=0.8, dim=6, replicates=2, learning_rate=1e-2, last_norm=True)
+    assert (made.ties, made.shortfall) == ("own", "")
+    some.save(tmp_path / "statistics")
+    for name, result in (("simulation", made), ("tied", tg.predict(some, loss_gap=0.8, ties=features))):
+        result.save(tmp_path / name)
+        loaded = tg.load(tmp_path / name)
+        assert isinstance(loaded, tg.Simulation | tg.TiedPrediction)
+        np.testing.assert_array_equal(loaded.H, result.H)
+        assert tg.verify(tmp_path / name).failed == ()
+        with pytest.raises(StatisticsError, match="not known for other contexts"):
+            loaded.place("the old", stats=some)
+        assert loaded.explain(some.context_text(3), 2, "contexts", some).features[0].rows[0][0] == "own"
+    with pytest.raises(InputError, match="features of these 40 contexts; got ContextFeatures"):
+        tg.simulate(some, ties=tg.ContextFeatures.from_matrix(np.eye(39)), loss_gap=0.8)
+
+
+@pytest.mark.parametrize("how", [{}, {"batch": 32, "last_norm": True}, {"optimizer": "gradient-flow"}])
+def test_a_simulation_with_a_matrix_of_features_is_the_one_with_their_names(
+    how: dict[str, Any], stats: tg.NextTokenStatistics
+) -> None:
+    some, ties = stats.limited(top_contexts=30), "2*positions+self"
+    assert some.contexts is not None
+    features = tg.ContextFeatures.of_contexts(some.contexts, ties)
+    settings: dict[str, Any] = {"loss_gap": 0.9, "dim": 6, "replicates": 2, "learning_rate": 1e-2, "head_start": 0.5}
+    settings |= {name: value for name, value in how.items() if name != "batch"}
+    if "batch" in how:
+        settings["like"] = tg.train(some, "mlp", dim=6, steps=3, batch=how["batch"], learning_rate=1e-2)
+    named = tg.simulate(some, ties=ties, **settings)
+    same = tg.simulate(some, ties=features, **settings)
+    own = tg.simulate(some, ties=tg.ContextFeatures.from_matrix(features.matrix), **settings)
+    np.testing.assert_array_equal(same.A, named.A)
+    assert (same.own, same.ties, own.ties) == (None, ties, "own")
+    # Sums of a sparse and of a full product differ by rounding in float32.
+    assert own.steps == named.steps
+    np.testing.assert_allclose(own.A, named.A, atol=1e-3)
+    np.testing.assert_allclose(own.context_cosines, named.context_cosines, atol=1e-3)
 
 
 def test_what_has_no_kernel_is_refused(stats: tg.NextTokenStatistics, monkeypatch: pytest.MonkeyPatch) -> None:

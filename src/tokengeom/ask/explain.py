@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,10 @@ class AnswersQuestions:
         Parameters are those of `tokengeom.neighbours`. A prediction that was made in this session needs no ``stats``.
         """
         named = self._named_by(stats)
-        nearest = EmbeddedItems(self, named).nearest(find_item(named, text, items), k, other_supports=other_supports)
+        item = find_item(named, text, items, partial(self._placed_item, named))
+        if item.placed is not None:
+            return replace(item.placed.nearest(item, k), source=self._source)
+        nearest = EmbeddedItems(self, named).nearest(item, k, other_supports=other_supports)
         return replace(nearest, source=self._source)
 
     @takes()
@@ -170,8 +174,11 @@ class AnswersQuestions:
 
         Parameters are those of `tokengeom.explain`, where ``measured`` are runs, models or pairs (W, H), not folders.
         """
-        named = self._named_by(stats)
-        return _explain(self, find_item(named, text, items), named, k, measured_by_name(measured))
+        named, runs = self._named_by(stats), measured_by_name(measured)
+        item = find_item(named, text, items, partial(self._placed_item, named))
+        if item.placed is not None:
+            return item.placed.report(item, self._source, k, runs)
+        return _explain(self, item, named, k, runs)
 
     def _named_by(self, stats: NextTokenStatistics | None) -> NextTokenStatistics:
         """The statistics that name tokens and contexts: those given, or its own."""
@@ -195,6 +202,10 @@ class AnswersQuestions:
     def _features(self, item: Item, near: Sequence[int], stats: NextTokenStatistics) -> tuple[SharedFeatures, ...]:
         """A context's cosines with itself and with others by the features that they share; none without ties."""
         return ()
+
+    def _placed_item(self, stats: NextTokenStatistics, text: str) -> Item | None:
+        """The context of a text that was not counted, with its place; None where this geometry has none for it."""
+        return None
 
     def _logits_after(self, j: int) -> Mapping[str, Float]:
         """Logits of all tokens after context j, by name; those called "logit" have a softmax."""

@@ -27,6 +27,18 @@ if TYPE_CHECKING:
 
 SMALLEST_SHOWN = 5e-4
 """Contribution from which on it is listed by itself."""
+SMALLEST_DIVIDED = 1e-3
+"""Cosine from which on contributions are shown as shares of it."""
+KIND_NAMES = {
+    "position": "shared positions",
+    "pair": "shared pairs",
+    "suffix": "shared suffixes",
+    "places": "other shared sets of places",
+    "self": "the contexts themselves",
+    "own": "shared features",
+}
+"""Kinds of features (`ContextFeatures.kind`) in a sentence."""
+DIFFERENT = "pairs of different features"
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ class Pulled:
 
     def share(self, contribution: float) -> float | None:
         """A contribution as a share of the cosine; None where the cosine is nearly 0."""
-        return contribution / self.cosine if abs(self.cosine) > 1e-3 else None
+        return contribution / self.cosine if abs(self.cosine) > SMALLEST_DIVIDED else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,26 +187,45 @@ class SharedFeatures:
         Kind and name of each feature that both have, and what it contributes by itself.
     ``others``
         What pairs of different features contribute, by the tokens that follow them.
+    ``kinds``
+        Kinds of features that contexts have here.
     """
 
     towards: str
     cosine: float
     rows: tuple[tuple[str, str, float], ...]
     others: float
+    kinds: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         shared = [{"kind": kind, "name": name, "contribution": part} for kind, name, part in self.rows]
-        return {"towards": self.towards, "cosine": self.cosine, "shared": shared, "others": self.others}
+        named = {"towards": self.towards, "cosine": self.cosine, "shared": shared, "others": self.others}
+        return named | {"by_kind": self.by_kind}
+
+    @property
+    def by_kind(self) -> dict[str, float]:
+        """What the shared features of each kind contribute together; with ``others`` they add up to the cosine."""
+        sums = dict.fromkeys(self.kinds, 0.0)
+        for kind, _, part in self.rows:
+            sums[kind] += part
+        return sums
 
     @property
     def sentence(self) -> str:
-        """The cosine and what it consists of."""
+        """The cosine and what it consists of, by feature and by kind of feature."""
         listed = ", ".join(f"{name} {part:+.3f}" for _, name, part in self.rows) or "none"
         return (
             f"Its cosine with {quoted(self.towards)}, {self.cosine:.3f}, by features that both have: {listed}; by "
-            f"different features, through the tokens that follow them: {self.others:+.3f}."
+            f"different features, through the tokens that follow them: {self.others:+.3f}.{self._shares()}"
         )
+
+    def _shares(self) -> str:
+        """Shares of the kinds, as a sentence; empty where the cosine is nearly 0, or there is one kind alone."""
+        if abs(self.cosine) < SMALLEST_DIVIDED or len(self.kinds) < 2:
+            return ""
+        parts = {KIND_NAMES[kind]: part for kind, part in self.by_kind.items()} | {DIFFERENT: self.others}
+        return f" By kind: {', '.join(f'{name} {rounded_percent(x / self.cosine)}' for name, x in parts.items())}."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,7 +236,7 @@ class ItemReport:
         What was asked for, and what its geometry is: a prediction, a run, a model.
     ``share``, ``count``
         Share of the text's windows that have this context, or that have a context that is kept and this next token;
-        and their number where counted.
+        and their number where counted. Of a context that was not counted 0.
     ``support``, ``group``
         What follows the context, or what the token follows; and items with exactly the same support.
     ``companions``
@@ -250,6 +281,7 @@ class ItemReport:
         return {
             "item": self.item.name,
             "items": self.item.items,
+            **self.item.how_seen,
             "source": self.source,
             "share": self.share,
             "count": self.count,
@@ -272,8 +304,20 @@ class ItemReport:
         """Which item this is about, and in which geometry."""
         return f"The {self.item.kind} {quoted(self.item.name)}, {self.source}"
 
+    @property
+    def nearest_title(self) -> str:
+        """Which neighbours are listed."""
+        other = "" if self.item.placed is not None else " with another support"
+        return f"Nearest {self.item.items}{other}"
+
     def facts(self) -> list[str]:
-        """Sentences on the text: how frequent the item is, its support and its support group."""
+        """Sentences on the text: how frequent the item is, its support and its support group.
+
+        Of a context that was not counted: that it was not, and which of its features the text has.
+        """
+        if self.item.placed is not None:
+            listed = ", ".join(f"{name} {rounded_percent(part)}" for name, part in self.item.placed.shared_features())
+            return [self.item.note, f"Its features in the text, as shares of its squared length: {listed}."]
         often = "" if self.count is None else f" ({_number(self.count, 'window')})"
         sentences = [self.item.note] if self.item.note else []
         windows = "all windows" if self.count is None else "the text's windows"
@@ -324,7 +368,7 @@ class ItemReport:
             lines.append(f"Its loss is {self.context_gap:.3g} nats above its entropy.")
         if self.neighbours.rows:
             nearest = ", ".join(f"{quoted(row.name)} {row.cosine:.3f}" for row in self.neighbours.rows)
-            lines.append(f"Nearest {self.item.items} with another support: {nearest}.")
+            lines.append(f"{self.nearest_title}: {nearest}.")
         lines += [shared.sentence for shared in self.features]
         lines += [pulled_sentence(pulled, self.item) for pulled in self.pulled]
         lines += [measured_sentence(name, measured, self.item) for name, measured in self.measured.items()]

@@ -27,6 +27,7 @@ from tokengeom.ask.named_vectors import SPACE, Items, frequency_of, item_names
 from tokengeom.core.errors import InputError
 
 if TYPE_CHECKING:
+    from tokengeom.ask.place import Placed
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 KINDS: tuple[Items, ...] = ("tokens", "contexts")
@@ -50,22 +51,35 @@ class Item:
     ``items``, ``index``, ``name``
         "tokens" or "contexts", its number among them, and its name.
     ``note``
-        What else the text could have meant; empty where nothing else.
+        What else the text could have meant, or that it was not counted; empty where there is nothing to say.
+    ``placed``
+        Its place, where it is a context that was not counted; its number is -1 then.
     """
 
     items: Items
     index: int
     name: str
     note: str = ""
+    placed: Placed | None = None
 
     @property
     def kind(self) -> str:
         """What it is: "token" or "context"."""
         return self.items[:-1]
 
+    @property
+    def how_seen(self) -> dict[str, str]:
+        """Of a context that was not counted: whether it is not in the text, or may have been cut away."""
+        return {} if self.placed is None else {"seen": self.placed.seen[0]}
 
-def find_item(stats: NextTokenStatistics, text: str, items: Items | None = None) -> Item:
-    """The token or context that a text means, or the one of ``items`` alone."""
+
+def find_item(
+    stats: NextTokenStatistics, text: str, items: Items | None = None, place: Callable[[str], Item | None] | None = None
+) -> Item:
+    """The token or context that a text means, or the one of ``items`` alone.
+
+    A text that is no name, and with which none begins, is a context to ``place``, which says None where it cannot.
+    """
     if not isinstance(text, str):
         raise InputError(f"A token or context is asked for by its text; got {type(text).__name__}.")
     if items is not None and items not in KINDS:
@@ -75,7 +89,7 @@ def find_item(stats: NextTokenStatistics, text: str, items: Items | None = None)
         indices = {kind: _names(stats, kind).equal(text, form) for kind in kinds}
         if matching := [kind for kind in kinds if indices[kind]]:
             return _chosen(stats, text, matching, indices[matching[0]], same=form is None)
-    return _completed(stats, text, kinds)
+    return _completed(stats, text, kinds, place)
 
 
 def is_seen(name: str) -> bool:
@@ -188,8 +202,10 @@ def _chosen(stats: NextTokenStatistics, text: str, kinds: Sequence[Items], indic
     return Item(items, indices[0], name, " ".join(notes))
 
 
-def _completed(stats: NextTokenStatistics, text: str, kinds: Sequence[Items]) -> Item:
-    """The only token, or else the only context, whose name begins with the text; or an error with candidates."""
+def _completed(
+    stats: NextTokenStatistics, text: str, kinds: Sequence[Items], place: Callable[[str], Item | None] | None
+) -> Item:
+    """The only token, or else context, whose name begins with the text; or its place; or an error with candidates."""
     wanted, said = fold(text), repr(_short(text))
     beginning = {kind: _matching(stats, kind, lambda name: name.startswith(wanted)) for kind in kinds if wanted}
     first = next((kind for kind, indices in beginning.items() if indices), None)
@@ -203,6 +219,8 @@ def _completed(stats: NextTokenStatistics, text: str, kinds: Sequence[Items]) ->
             f"No {what} is called {said}, and {number:,} names begin with it. Did you mean one of these? "
             f"{_listed(stats, beginning)}.{cut_away}"
         )
+    if wanted and "contexts" in kinds and place is not None and (item := place(text)) is not None:
+        return item
     inside = {kind: _matching(stats, kind, lambda name: wanted in name) for kind in kinds if wanted}
     placed = " A prediction with ties places contexts of any text: tokengeom place."
     elsewhere = placed if "contexts" in kinds and stats.contexts is not None else ""

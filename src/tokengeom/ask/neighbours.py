@@ -48,13 +48,14 @@ class Neighbour:
     ``cosine``
         Cosine of the angle between the two embeddings.
     ``shared``, ``size``
-        How many supports (of a token) or next tokens (of a context) the two share, and how many the neighbour has.
+        How many supports (of a token) or next tokens (of a context) the two share, and how many the neighbour has; a
+        context that was not counted shares an unknown number, None.
     """
 
     name: str
     index: int
     cosine: float
-    shared: int
+    shared: int | None
     size: int
 
 
@@ -96,6 +97,7 @@ class Neighbours:
             "total": self.total,
             "support_size": self.size,
             "notes": list(self.notes),
+            **self.item.how_seen,
         }
 
     def to_frame(self) -> DataFrame:
@@ -120,11 +122,16 @@ class Neighbours:
             own, other = f"{what} that may follow this context ({self.size:,})", "may follow the neighbour"
         merged = f" {MERGED}" if self.merged else ""
         of = f"Of: all {what} of that {kind}.{merged}"
+        if self.item.placed is not None:
+            return f"Nearest of {counted}. What follows this context is not known, so nothing is shared. {of}"
         return f"Nearest of {counted}. Shared: of the {own}, those that {other} too. {of}"
 
     def table(self) -> list[tuple[str, str, str, str]]:
         """Name, cosine, supports shared and supports of each neighbour, as text."""
-        return [(shown(row.name), f"{row.cosine:.3f}", f"{row.shared:,}", f"{row.size:,}") for row in self.rows]
+        return [
+            (shown(row.name), f"{row.cosine:.3f}", "-" if row.shared is None else f"{row.shared:,}", f"{row.size:,}")
+            for row in self.rows
+        ]
 
     def summary(self) -> str:
         """One line per neighbour, after a sentence about the item."""
@@ -262,9 +269,7 @@ class EmbeddedItems:
 
     def nearest(self, item: Item, k: int = 10, *, other_supports: bool = False) -> Neighbours:
         """The k nearest items of the same kind; with ``other_supports``, those with the same supports are left out."""
-        number = whole_number("k", k)
-        if number < 1:
-            raise InputError(f"The number of neighbours k must be at least 1; got {number}.")
+        number = checked_number(k)
         shared, sizes = overlaps(self.stats, item)
         listed = self.norms(item.items) > 0
         listed &= sizes > 0
@@ -329,6 +334,14 @@ class EmbeddedItems:
             why = "every token may follow it" if full else "its vector is 0"
             notes.append(f"This {item.kind} has no direction, because {why}: it has no nearest {item.items}.")
         return tuple(notes)
+
+
+def checked_number(k: int) -> int:
+    """A number of neighbours."""
+    number = whole_number("k", k)
+    if number < 1:
+        raise InputError(f"The number of neighbours k must be at least 1; got {number}.")
+    return number
 
 
 def _best(cosine: Float, listed: Bool, frequency: Float, k: int) -> Int:

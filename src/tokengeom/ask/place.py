@@ -9,16 +9,18 @@ nothing, and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.ask.explain import AnswersQuestions
-from tokengeom.ask.item_report import SharedFeatures
-from tokengeom.ask.item_search import names_of, quoted
+from tokengeom.ask.explain import PULLED_TOWARDS, AnswersQuestions
+from tokengeom.ask.item_report import Group, ItemReport, Logit, SharedFeatures, Support
+from tokengeom.ask.item_search import Item, names_of, quoted
+from tokengeom.ask.named_vectors import support_sizes
+from tokengeom.ask.neighbours import Neighbour, Neighbours, checked_number, has_merged
 from tokengeom.core.errors import InputError, TokenizerError
 from tokengeom.core.numerics import Float, Int, log_sum_exp
 from tokengeom.core.settings import takes, whole_number
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from scipy.sparse import csc_array
 
-    from tokengeom.ask.item_search import Item
     from tokengeom.statistics.context_features import ContextFeatures
     from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -38,6 +39,10 @@ COUNTED, NEVER, CUT = "counted", "never", "cut or never"
 Contexts = str | Sequence[str] | Sequence[Sequence[int]] | NDArray[Any]
 UNKNOWN = -3
 """Stands for a token that the text does not have."""
+OF_FEATURES = (
+    "Its vector is that of its features, which the contexts that have them share: it has no next tokens of its own."
+)
+NOT_MEASURED = "Runs and models are not shown beside it: their vectors are those of counted contexts."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,12 +99,48 @@ class Placed:
     @takes()
     def neighbours(self, i: int = 0, k: int = 10) -> list[tuple[str, float]]:
         """The ``k`` counted contexts nearest to context i, with their cosines."""
+        names = names_of(self.stats, "contexts")
+        return [(names[j], cosine) for j, cosine in self._nearest(i, k)]
+
+    def _nearest(self, i: int, k: int) -> list[tuple[int, float]]:
         known, here = self.of.context_vectors, self.of.parts_of(self._features_of(i)).sum(axis=1)
         lengths = np.linalg.norm(known, axis=0) * np.linalg.norm(here)
         cosine = np.where(lengths > 0, (here @ known) / np.where(lengths > 0, lengths, 1.0), -np.inf)
         order = [j for j in np.argsort(-cosine, kind="stable")[: k + 1] if np.isfinite(cosine[j])]
-        names = names_of(self.stats, "contexts")
-        return [(names[j], float(cosine[j])) for j in order if j != self.index[i]][:k]
+        return [(int(j), float(cosine[j])) for j in order if j != self.index[i]][:k]
+
+    def nearest(self, item: Item, k: int = 10) -> Neighbours:
+        """The ``k`` counted contexts nearest to the only context here, which is ``item``: what `neighbours` returns."""
+        names, merged = names_of(self.stats, "contexts"), has_merged(self.stats, "contexts")
+        sizes = support_sizes(self.stats, "contexts") - merged
+        near = self._nearest(0, checked_number(k))
+        rows = tuple(Neighbour(names[j], j, cosine, None, int(sizes[j])) for j, cosine in near)
+        total = int((np.linalg.norm(self.of.context_vectors, axis=0) > 0).sum())
+        return Neighbours(item, rows, total, 0, (item.note,), merged=bool(merged.any()))
+
+    def report(self, item: Item, source: str, k: int, measured: Mapping[str, object]) -> ItemReport:
+        """What is known about the only context here, which is ``item``: what `explain` returns."""
+        nearest, phi, logits = self.nearest(item, k), self._features_of(0), self.logits[:, 0]
+        p, centred, names = self.probabilities[:, 0], logits - logits.mean(), self.stats.vocabulary
+        first = np.argsort(-p, kind="stable")[:k]
+        after = (Logit(names[z], False, 0.0, {"logit": float(centred[z]), "probability": float(p[z])}) for z in first)
+        itself = shared_features(self.of, phi, phi, item.name, self.stats.text)
+        return ItemReport(
+            item,
+            source,
+            share=0.0,
+            count=0 if self.stats.has_counts else None,
+            support=Support(0, ()),
+            group=Group(0, ()),
+            companions=(),
+            logits=tuple(after),
+            context_gap=None,
+            neighbours=nearest,
+            pulled=(),
+            measured={},
+            notes=(OF_FEATURES, *([NOT_MEASURED] if measured else [])),
+            features=(itself, *(self.why(row.index) for row in nearest.rows[:PULLED_TOWARDS])),
+        )
 
     def shared_features(self, i: int = 0) -> list[tuple[str, float]]:
         """Features of context i that the text has, and what each gives of its squared length; they sum to 1."""
@@ -200,6 +241,14 @@ class PlacesContexts(AnswersQuestions):
         known = self.embeddings_of(phi), self.logits_of(phi), phi
         return Placed(tuple(map(str, given)), tuple(names), tuple(seen), tuple(index), *known, self, named)
 
+    def _placed_item(self, stats: NextTokenStatistics, text: str) -> Item | None:
+        if stats.tokenizer is None or not self.features.weights or set(_tokens(text, stats)) == {UNKNOWN}:
+            return None
+        placed = self.place(text, stats)
+        if placed.index[0] >= 0:
+            return Item("contexts", placed.index[0], placed.names[0], placed.sentence())
+        return Item("contexts", -1, placed.names[0], placed.sentence(), placed) if placed.is_predicted() else None
+
     def _features(self, item: Item, near: Sequence[int], stats: NextTokenStatistics) -> tuple[SharedFeatures, ...]:
         if item.items == "tokens":
             return ()
@@ -222,7 +271,7 @@ def shared_features(
     order = np.argsort(-parts, kind="stable")
     rows = ((of.features.kind(int(both[n])), of.features.name(int(both[n]), text), float(parts[n])) for n in order)
     cosine = float(h @ k) / size
-    return SharedFeatures(name, cosine, tuple(rows), cosine - float(parts.sum()))
+    return SharedFeatures(name, cosine, tuple(rows), cosine - float(parts.sum()), of.features.kinds)
 
 
 def _number(name: str, given: int, count: int, what: str) -> int:

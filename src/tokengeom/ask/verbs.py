@@ -117,7 +117,8 @@ def neighbours(
         in memory; or the folder of a saved result, of a report's results (the prediction that the verdict on its model
         is about is asked) or of a Hugging Face causal language model.
     text
-        Name of the token or context; accents and case are forgiven, and a unique beginning is completed.
+        Name of the token or context; accents and case are forgiven, and a unique beginning is completed. Where contexts
+        are tied, a text that none has is placed, as in `place`: the answer says that it was not counted.
     stats
         The statistics, or their folder, that name tokens and contexts. Predictions that were made in this session have
         them; for a saved result they are looked for beside it.
@@ -177,13 +178,13 @@ def explain(
     return replace(report, notes=(*report.notes, *notes))
 
 
-def place(result: PlacesContexts | str | Path, texts: Contexts, *, stats: Statistics = None) -> Placed:
+def place(result: PlacesContexts | Run | str | Path, texts: Contexts, *, stats: Statistics = None) -> Placed:
     """Where contexts lie that the text may not have, and which tokens are predicted to follow them.
 
     Parameters
     ----------
     result
-        A prediction that was made with ties, a simulation, or the folder of a saved one.
+        A prediction that was made with ties, a simulation, a run of the tied model, or the folder of a saved one.
     texts
         Contexts, of which the last tokens count; or token ids, one context per row.
     stats
@@ -191,7 +192,7 @@ def place(result: PlacesContexts | str | Path, texts: Contexts, *, stats: Statis
     """
     place = Path(result) if isinstance(result, str | Path) else None
     given: Any = result if place is None else load(place)
-    if not isinstance(given, PlacesContexts):
+    if not isinstance(given, PlacesContexts) and not (isinstance(given, Run) and given.is_tied):
         how = (
             "Predict with ties: tg.predict(stats, loss_gap=0.5, ties='positions+suffixes+self'), or on the command "
             "line: tokengeom predict STATS --loss-gap 0.5 --ties positions+suffixes+self --out tied"
@@ -199,11 +200,11 @@ def place(result: PlacesContexts | str | Path, texts: Contexts, *, stats: Statis
         if isinstance(given, Run):
             how = (
                 "Simulate its training: tg.simulate(stats, like=run), or on the command line: tokengeom simulate STATS "
-                "--like RUN --out simulation. Only a run of the tied model has places for others: run.place(ids, stats)"
+                "--like RUN --out simulation. Only a run of the tied model has places for others"
             )
         raise InputError(
-            "Contexts that the text does not have are placed by predictions with ties and by simulations; got a "
-            f"{type(given).__name__}. {how}"
+            "Contexts that the text does not have are placed by predictions with ties, simulations and runs of the "
+            f"tied model; got a {type(given).__name__}. {how}"
         )
     known = _statistics(given, place, stats, "place")
     if known is None:

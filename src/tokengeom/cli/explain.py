@@ -118,8 +118,7 @@ def _print_neighbours(console: TerminalConsole, report: ItemReport) -> None:
         for place, row in enumerate(report.neighbours.table())
     ]
     console.print("")
-    title = f"Nearest {report.item.items} with another support"
-    print_table(console, title, [kind, "cosine", "shared", "of", *report.measured], rows)
+    print_table(console, report.nearest_title, [kind, "cosine", "shared", "of", *report.measured], rows)
     console.print(report.neighbours.caption)
     for name, run in report.measured.items():
         console.print(measured_sentence(name, run, report.item))

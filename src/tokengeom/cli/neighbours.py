@@ -57,7 +57,8 @@ Item = Annotated[
     str | None,
     typer.Argument(
         metavar="TEXT",
-        help="Token or context. Accents and case are forgiven, and a unique beginning is completed.",
+        help="Token or context. Accents and case are forgiven, and a unique beginning is completed. A result with ties "
+        "also answers about a context that its text does not have.",
         show_default=False,
         autocompletion=completed_names,
     ),

@@ -22,7 +22,8 @@ def place_command(
         Path,
         typer.Argument(
             metavar="RESULT",
-            help="Folder that `tokengeom predict --ties ... --out` or `tokengeom simulate --out` wrote.",
+            help="Folder that `tokengeom predict --ties ... --out`, `tokengeom simulate --out` or, for the model tied, "
+            "`tokengeom train --out` wrote.",
         ),
     ],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Contexts, of which the last tokens count.")],

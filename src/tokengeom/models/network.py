@@ -25,6 +25,7 @@ from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, i
 from tokengeom.statistics.windows import ABSENT, START
 
 if TYPE_CHECKING:
+    from tokengeom.statistics.context_features import ContextFeatures
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 # Tokens that go through a body at once: this bounds the memory of activations and still fills any machine.
@@ -79,11 +80,16 @@ class NetworkInputs:
         return cls(rows, row, end, tokens, first.size)
 
     @classmethod
-    def of_features(cls, stats: NextTokenStatistics, ties: str) -> NetworkInputs:
-        """The features of each context in place of its tokens, one column per span; missing ones are padding."""
+    def of_features(cls, stats: NextTokenStatistics, ties: str | ContextFeatures) -> NetworkInputs:
+        """The features of each context in place of its tokens, one column per span; missing ones are padding.
+
+        Features that were given as a matrix have no spans: their rows are empty, and only a start is made for them.
+        """
         # GPU machines may lack scipy, which that module needs.
         from tokengeom.statistics.context_features import ContextFeatures
 
+        if not isinstance(ties, str):
+            return cls(np.zeros((ties.m, 0), np.int64), np.arange(ties.m), np.full(ties.m, -1), ties.F + 1, 0)
         features = ContextFeatures.of_contexts(_tokens_of_contexts(stats), ties)
         m, spans = features.numbers.shape
         return cls(

@@ -145,16 +145,23 @@ class SavedArrays:
             raise self.damaged(f"{name} must be positive and sum to 1; it sums to {array.sum():.12g}")
         return array
 
-    def table(self, prefix: str, kind: type[np.generic], shape: tuple[int, int | None]) -> sparse.csc_array:
-        """The sparse matrix with the arrays ``data``, ``indices`` and ``indptr``, after a prefix; no entry is 0."""
+    def table(
+        self, prefix: str, kind: type[np.generic], shape: tuple[int, int | None], *, signed: bool = False
+    ) -> sparse.csc_array:
+        """The sparse matrix with the arrays ``data``, ``indices`` and ``indptr``, after a prefix; no entry is 0.
+
+        Entries are positive, or of either sign where they are ``signed``.
+        """
         data = self.array(f"{prefix}data", kind, (None,))
         indices, indptr = (self._of_either("int", f"{prefix}{part}", (None,)) for part in ("indices", "indptr"))
         columns = indptr.size - 1 if shape[1] is None else shape[1]
         fault = sparse_fault(data, indices, indptr, (shape[0], columns))
         if fault is not None:
             raise self.damaged(f"{prefix}data, {prefix}indices and {prefix}indptr make no sparse matrix: {fault}")
-        if data.size and not 0 < data.min() <= data.max() <= (LARGEST_ENTRY if kind is np.float64 else 2**62):
-            raise self.damaged(f"{prefix}data must be finite and positive; it has {data.min()} to {data.max()}")
+        sizes = np.abs(data) if signed else data
+        if data.size and not 0 < sizes.min() <= sizes.max() <= (LARGEST_ENTRY if kind is np.float64 else 2**62):
+            wanted = "not 0" if signed else "positive"
+            raise self.damaged(f"{prefix}data must be finite and {wanted}; it has {data.min()} to {data.max()}")
         return sparse.csc_array((data, indices, indptr), shape=(shape[0], columns))
 
 

@@ -47,7 +47,9 @@ LONGEST_KERNEL = 8
 OWN = "own"
 """Name of features that a user gave as a matrix."""
 _CODE_OF_TOKEN_0 = 2
-BYTES_PER_ENTRY, SORTED = 36, 2
+BLOCK = 1 << 14
+"""Contexts whose columns are put together at a time."""
+BYTES_PER_ENTRY, SORTED = 26, 4
 """Bytes that making one feature of one context takes at the peak; and what sorting takes, in features per context."""
 Span = tuple[int, ...]
 """Places of the tokens of a span, from the last to the first, counted from the end of the context: 0 is its last."""
@@ -131,9 +133,10 @@ class ContextFeatures:
     @staticmethod
     def of_contexts(contexts: ArrayLike, ties: str) -> ContextFeatures:
         """Features of contexts given as an m x L array of token ids, oldest first."""
-        fields = _codes(contexts)
-        m, length = fields.shape
-        weights, base = parse_ties(ties, length), int(fields.max(initial=0)) + 1
+        given = _checked(contexts)
+        m, length = given.shape
+        weights, base = parse_ties(ties, length), int(given.max(initial=ABSENT)) + _CODE_OF_TOKEN_0 + 1
+        kind = np.int32 if m < 2**31 else np.int64
         require_memory(
             BYTES_PER_ENTRY * m * (len(weights) + SORTED),
             f"Features of {m:,} contexts, {len(weights)} each,",
@@ -143,9 +146,9 @@ class ContextFeatures:
 
         def number(beginning: Span, pairs: Int) -> Int:
             steps[beginning], codes = np.unique(pairs, return_inverse=True)
-            return codes.reshape(-1)
+            return codes.reshape(-1).astype(kind)
 
-        codes = _span_codes(fields, weights, base, number, KERNEL in ties)
+        codes = _span_codes(given, weights, base, number, KERNEL in ties)
         matrix = _matrix(codes, weights, [steps[span].size for span in weights], m)
         return ContextFeatures(ties, matrix, weights, steps, length, base)
 
@@ -156,7 +159,8 @@ class ContextFeatures:
         if getattr(given, "ndim", 0) != 2 or 0 in given.shape:
             raise StatisticsError(f"Features must be an F x m matrix; got shape {getattr(given, 'shape', None)}.")
         own = sparse.csc_array(given, dtype=np.float64)
-        own.sort_indices()
+        own.sum_duplicates()
+        own.eliminate_zeros()
         if not np.isfinite(own.data).all():
             raise StatisticsError("Features must be finite; the matrix holds NaN or infinity.")
         if names is not None and len(names) != own.shape[0]:
@@ -188,20 +192,17 @@ class ContextFeatures:
                 "Features that were given as a matrix are not known for other contexts. Use ties made of "
                 f"{', '.join(KINDS)}, or give the columns of these contexts yourself."
             )
-        fields = _codes(contexts)
-        if fields.shape[1] != self.length:
-            raise StatisticsError(
-                f"Contexts must have {self.length} tokens, as the others have; got {fields.shape[1]}."
-            )
-        fields = np.where(fields < self.base, fields, -1)
+        given = _checked(contexts)
+        if given.shape[1] != self.length:
+            raise StatisticsError(f"Contexts must have {self.length} tokens, as the others have; got {given.shape[1]}.")
 
         def number(beginning: Span, pairs: Int) -> Int:
             known = self.steps[beginning]
             at = np.minimum(np.searchsorted(known, pairs), known.size - 1)
             return np.where(known[at] == pairs, at, -1)
 
-        codes = _span_codes(fields, self.weights, self.base, number, KERNEL in self.ties)
-        return _matrix(codes, self.weights, self._sizes, len(fields))
+        codes = _span_codes(given, self.weights, self.base, number, KERNEL in self.ties)
+        return _matrix(codes, self.weights, self._sizes, len(given))
 
     @property
     def _sizes(self) -> list[int]:
@@ -227,9 +228,14 @@ class ContextFeatures:
 
     def kind(self, f: int) -> str:
         """Kind of feature f: position, pair, suffix, self, or places for any others; `OWN` for a user's matrix."""
-        if not self.weights:
-            return OWN
-        span = self._span(f)
+        return self._kind_of(self._span(f)) if self.weights else OWN
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds that features have here."""
+        return tuple(dict.fromkeys(map(self._kind_of, self.weights))) or (OWN,)
+
+    def _kind_of(self, span: Span) -> str:
         if span == tuple(range(self.length)):
             return "self"
         if len(span) == 1:
@@ -275,15 +281,15 @@ class ContextFeatures:
         return [self.name(f) for f in range(self.F)]
 
 
-def _codes(contexts: ArrayLike) -> Int:
-    """Token ids as codes >= 0, of which 0 is `ABSENT` and 1 the start of a document."""
+def _checked(contexts: ArrayLike) -> NDArray[np.integer[Any]]:
+    """Token ids of contexts, one per row."""
     given = np.asarray(contexts)
     if given.ndim != 2 or not np.issubdtype(given.dtype, np.integer) or 0 in given.shape:
         raise StatisticsError(
             f"Contexts must be an m x L array of token ids; got shape {given.shape} of {given.dtype}. Statistics that "
             "were not counted from a text have no tokens: give features as a matrix."
         )
-    return given.astype(np.int64) + _CODE_OF_TOKEN_0
+    return given
 
 
 def beginnings(spans: Iterable[Span]) -> list[Span]:
@@ -294,15 +300,23 @@ def beginnings(spans: Iterable[Span]) -> list[Span]:
 
 
 def _span_codes(
-    fields: Int, weights: dict[Span, float], base: int, number: Callable[[Span, Int], Int], absent_is_token: bool
+    given: NDArray[np.integer[Any]],
+    weights: dict[Span, float],
+    base: int,
+    number: Callable[[Span, Int], Int],
+    absent_is_token: bool,
 ) -> dict[Span, Int]:
-    """The code of each context in each span, -1 where it has none; ``number`` numbers the pairs of one step."""
-    length, known = fields.shape[1], dict[Span, Int]()
+    """The code of each context in each span, -1 where it has none; ``number`` numbers the pairs of one step.
+
+    A token is a field >= 0, of which 0 is `ABSENT` and 1 the start of a document.
+    """
+    (m, length), known = given.shape, dict[Span, Int]()
     codes: dict[Span, Int] = {}
     for span in beginnings(weights):
-        field = fields[:, length - 1 - span[-1]] if span else np.zeros(len(fields), np.int64)
-        code = known[span[:-1]] if span else field
-        unknown = (code < 0) | (field < 0)
+        token = given[:, length - 1 - span[-1]] if span else np.full(m, -_CODE_OF_TOKEN_0)
+        field = token.astype(np.int64) + _CODE_OF_TOKEN_0
+        code = known[span[:-1]].astype(np.int64) if span else field
+        unknown = (code < 0) | (field < 0) | (field >= base)
         known[span] = np.where(unknown, -1, number(span, np.where(unknown, -1, code * base + field)))
         if span in weights:
             # A shorter context does not have a span that begins before it, unless the span is the context itself.
@@ -315,10 +329,15 @@ def _matrix(codes: dict[Span, Int], weights: dict[Span, float], sizes: list[int]
     """The sparse matrix of features: one entry per context and span that it has."""
     starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     kind = np.int32 if starts[-1] < 2**31 and m * len(codes) < 2**31 else np.int64
-    rows: NDArray[Any] = np.empty((m, len(weights)), kind)
-    for place, span in enumerate(weights):
-        rows[:, place] = np.where(codes[span] < 0, -1, codes[span] + starts[place])
-    there = rows >= 0
-    values: Float = np.broadcast_to(np.array(list(weights.values())), rows.shape)[there]
-    ends = np.concatenate(([0], np.cumsum(there.sum(axis=1)))).astype(kind)
-    return sparse.csc_array((values, rows[there], ends), shape=(int(starts[-1]), m))
+    in_order, weight = [codes[span] for span in weights], np.array(list(weights.values()))
+    had = sum((code >= 0).astype(kind) for code in in_order)
+    ends: NDArray[Any] = np.concatenate(([0], np.cumsum(had))).astype(kind)
+    rows: NDArray[Any] = np.empty(ends[-1], kind)
+    values: Float = np.empty(ends[-1])
+    for begin in range(0, m, BLOCK):
+        end = min(begin + BLOCK, m)
+        part = np.stack([code[begin:end] for code in in_order], axis=1)
+        there, filled = part >= 0, slice(ends[begin], ends[end])
+        rows[filled] = (part + starts[:-1])[there]
+        values[filled] = np.broadcast_to(weight, part.shape)[there]
+    return sparse.csc_array((values, rows, ends), shape=(int(starts[-1]), m))

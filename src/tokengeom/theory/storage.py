@@ -290,7 +290,7 @@ def step_name(span: Span) -> str:
 
 
 def _read_context_features(arrays: SavedArrays, saved: TiedEntries, F: int, m: int) -> ContextFeatures:
-    Phi = arrays.table("Phi_", np.float64, (F, m))
+    Phi = arrays.table("Phi_", np.float64, (F, m), signed=saved.ties == OWN)
     if saved.ties == OWN:
         if saved.given_names is not None and len(saved.given_names) != F:
             raise arrays.damaged("it has not one name per feature")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
@@ -23,7 +22,6 @@ from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float
 from tokengeom.models.factored import FACTORED
-from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import SNAPSHOTS, AbstractResult, read_saved
 from tokengeom.results.convert import Digest, Number, Skipped, Within, damaged, from_entries, from_plain, to_plain
 from tokengeom.results.folders import atomic_folder, lock_of, remove_result, sweep
@@ -34,8 +32,11 @@ from tokengeom.training.trajectory import Trajectory as Trajectory
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tokengeom.ask.item_search import Item
+    from tokengeom.ask.place import Contexts, Placed
     from tokengeom.statistics.arrays_file import SavedArrays
     from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.training.simulation import Simulation
 
 _ARRAYS = "arrays.safetensors"
 _STATE, _WEIGHTS = "state.", "weights."
@@ -92,20 +93,34 @@ class Run(AnswersQuestions, AbstractResult):
         """Whether training ended because the logits were no longer finite."""
         return self.status.startswith("diverged")
 
-    def place(self, contexts: ArrayLike, stats: NextTokenStatistics) -> Float:
-        """Embeddings ``f(A phi(x))`` of any contexts (token ids, k x L, oldest first), d x k, for a tied model.
+    @property
+    def is_tied(self) -> bool:
+        """Whether it is of the tied model, which has a place for contexts that were never seen."""
+        return "A" in self.weights
+
+    def place(self, texts: Contexts, stats: NextTokenStatistics) -> Placed:
+        """Where contexts lie that the text may not have, for a tied model: as in `tokengeom.place`.
 
         ``stats`` are the statistics that the run was trained on, which number the features.
         """
-        from tokengeom.statistics.context_features import ContextFeatures
+        return self._alone(stats).place(texts)
 
-        if "A" not in self.weights or stats.contexts is None or self.statistics_hash not in (None, stats.hash):
+    def _placed_item(self, stats: NextTokenStatistics, text: str) -> Item | None:
+        return self._alone(stats)._placed_item(stats, text) if self.is_tied else None
+
+    def _alone(self, stats: NextTokenStatistics) -> Simulation:
+        """A tied run as a simulation of one training."""
+        # A simulation reads arrays of its own, and imports what a training does not need.
+        from tokengeom.training.simulation import Simulation
+
+        if not self.is_tied or stats.contexts is None or self.statistics_hash not in (None, stats.hash):
             raise ProblemError(
                 "Other contexts have a place in a tied model, with the statistics that it was trained on; this is "
                 f"model {self.settings.get('model')!r} of the statistics {self.statistics_hash}, with {stats.hash}."
             )
-        features = ContextFeatures.of_contexts(stats.contexts, self.settings["ties"])
-        return tied_states(self.weights["A"], self.weights.get("gain"), features.of(contexts))
+        A, gain, ties = self.weights["A"], self.weights.get("gain"), self.settings["ties"]
+        ended = self.loss_gap, (self.steps,), self.settings, (self.loss_gap,)
+        return Simulation(self.W, A, gain, stats.contexts, ties, 1, *ended, stats=stats)
 
     def to_dict(self) -> dict[str, Any]:
         return {stated.name: getattr(self, stated.name) for stated in fields(_Stated)}

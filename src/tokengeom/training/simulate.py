@@ -24,7 +24,7 @@ from tokengeom.core.settings import make, option, takes
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import TIES
 from tokengeom.results.registry import load
-from tokengeom.statistics.context_features import KERNEL, ContextFeatures
+from tokengeom.statistics.context_features import KERNEL, OWN, ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.training.gradient_flow import flow_to
 from tokengeom.training.objective import SoftLabels
@@ -65,7 +65,7 @@ RUN = " By default that of the run."
 class SimulationSettings:
     """Settings of `simulate`. None means that of the run which it is like, or without a run the default of `train`."""
 
-    ties: str = option(
+    ties: str | ContextFeatures = option(
         TIES,
         "What contexts share: a sum of positions, pairs, suffixes and self, weighted as in '3*positions+self', or "
         "kernel, what an MLP at its start does.",
@@ -108,7 +108,8 @@ def simulate(
 ) -> Simulation:
     """The expected geometry of tied features, trained as a run was or as the settings say.
 
-    For example ``tg.simulate(stats, like=run)``, or ``tg.simulate(stats, optimizer="gd", loss_gap=0.1)``.
+    For example ``tg.simulate(stats, like=run)``, or ``tg.simulate(stats, optimizer="gd", loss_gap=0.1)``. ``ties``
+    may be `ContextFeatures`, such as ``tg.kernel_features(stats, like=run)``; of these, other contexts have no place.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def simulate(
     """
     chosen, given = make(SimulationSettings, settings, "simulate"), statistics_of(stats, "simulate")
     how, gap = _plan(given, _run(like, given), chosen)
-    return simulated(given, how, gap, chosen.replicates, progress)
+    return simulated(given, how, gap, chosen.replicates, progress, _own(given, chosen))
 
 
 @takes(SimulationSettings)
@@ -141,11 +142,11 @@ def estimate_simulation(
     if chosen.optimizer == FLOW:
         raise InputError(f"The time of {FLOW} is not known beforehand: its steps follow the loss.")
     how, gap = _plan(given, _run(like, given), chosen)
-    training = TrainingSettings(**how)
-    together = _at_a_time(given, training, chosen.replicates)
-    begun = _Beginning(given, training, gap, chosen.replicates, together)
+    training, own = TrainingSettings(**how), _own(given, chosen)
+    together = _at_a_time(given, training, chosen.replicates, own)
+    begun = _Beginning(_bytes_each(given, training, own), given, training, gap, chosen.replicates, together)
     with blas_threads_for(given.V, given.m), SilentProgress().stage("", None) as silent:
-        trained = TiedReplicates(given, _seeds(training, together))
+        trained = TiedReplicates(given, _seeds(training, together), own)
         for gaps in _records(trained, gap, silent):
             begun.add(trained.step, float(gaps.max()))
             if begun.is_enough(rehearsal):
@@ -157,8 +158,15 @@ class _Beginning:
     """Steps, loss gaps and times at the beginning of the first batch of replicates: how long all of them take."""
 
     def __init__(
-        self, stats: NextTokenStatistics, chosen: TrainingSettings, gap: float, replicates: int, together: int
+        self,
+        each: int,
+        stats: NextTokenStatistics,
+        chosen: TrainingSettings,
+        gap: float,
+        replicates: int,
+        together: int,
     ) -> None:
+        self.each = each
         self.stats, self.chosen, self.gap, self.replicates, self.together = stats, chosen, gap, replicates, together
         self.seen, self.times, self.began = list[tuple[int, float]](), list[float](), time.monotonic()
 
@@ -183,7 +191,7 @@ class _Beginning:
         batches = math.ceil(self.replicates / self.together)
         seconds, spread = batches * pace * min(steps_to(self.gap, seen), float(most)), SURE if known else UNSURE
         what = f"Simulating {self.replicates} replicates on {self.stats.V:,} tokens x {self.stats.m:,} contexts"
-        return Estimate(what, seconds / spread, seconds * spread, self.together * _bytes_each(self.stats, self.chosen))
+        return Estimate(what, seconds / spread, seconds * spread, self.together * self.each)
 
 
 def steps_to(gap: float, seen: Sequence[tuple[int, float]]) -> float:
@@ -209,17 +217,28 @@ def _plan(stats: NextTokenStatistics, run: Run | None, given: SimulationSettings
         )
     how = {"steps": MOST_STEPS} if run is None else settings_of(run)
     how |= {name: getattr(given, name) for name in OVERRIDING if getattr(given, name) is not None}
-    ties, layers = given.ties, None if run is None else run.settings.get("layers")
+    named = given.ties if isinstance(given.ties, str) else given.ties.ties
+    ties, layers = named, None if run is None else run.settings.get("layers")
     model = None if run is None else run.settings.get("model")
     if KERNEL in ties and model not in (None, "mlp", "tied", *FACTORED):
         raise InputError(
-            f"ties={KERNEL!r} is what an MLP does at its start, and the run is a {model}. Leave out ties for {TIES}; a "
-            "prediction takes what this network does at its start: ties=tg.kernel_features(stats, like=run)."
+            f"ties={KERNEL!r} is what an MLP does at its start, and the run is a {model}. Leave out ties for {TIES}; "
+            "what this network does at its start is ties=tg.kernel_features(stats, like=run)."
         )
     if ties == KERNEL and layers is not None and model == "mlp":
         ties = f"{KERNEL}:{layers}"
     how |= {"model": "tied", "ties": ties, "seed": FIRST_SEED + given.seed, "device": given.device}
     return how, float(gap)
+
+
+def _own(stats: NextTokenStatistics, given: SimulationSettings) -> ContextFeatures | None:
+    """Features that were given as a matrix; None where ties have a name, from which they are made."""
+    ties = given.ties
+    if isinstance(ties, str):
+        return None
+    if ties.m != stats.m:
+        raise InputError(f"ties must be features of these {stats.m:,} contexts; got {ties!r}.")
+    return ties if ties.ties == OWN else None
 
 
 def _run(given: Run | str | Path | None, stats: NextTokenStatistics) -> Run | None:
@@ -254,10 +273,11 @@ def simulated(
     gap: float | None,
     replicates: int,
     progress: AbstractProgress | None = None,
+    own: ContextFeatures | None = None,
 ) -> Simulation:
     """Replicates of a training of the tied model to a loss gap, or to their last step; or its gradient flow.
 
-    ``how`` are keywords of `train`, of which the optimizer may be `FLOW`.
+    ``how`` are keywords of `train`, of which the optimizer may be `FLOW`; ``own`` features take the place of its ties.
     """
     if stats.contexts is None:
         raise ProblemError("A simulation reads the tokens of contexts, and these statistics have none.")
@@ -266,28 +286,33 @@ def simulated(
         if is_flow:
             assert gap is not None, "gradient flow has no last step"
             with shown.stage("Simulating", None) as stage:
-                parts = _flow(stats, how, gap, stage)
+                parts = _flow(stats, how, gap, stage, own)
         else:
-            parts = _train(stats, TrainingSettings(**how), gap, replicates, shown)
-        known = {"ties": how["ties"], "wanted": 0.0, "statistics_hash": stats.hash, "stats": stats}
+            parts = _train(stats, TrainingSettings(**how), gap, replicates, shown, own)
+        known = {"ties": how["ties"], "own": own, "wanted": 0.0, "statistics_hash": stats.hash, "stats": stats}
         made = Simulation(contexts=stats.contexts, replicates=len(parts["steps"]), **known, **parts)
         made = replace(made, **made.measured(stats), seconds=time.monotonic() - began)
         return replace(made, wanted=made.loss_gap if gap is None else gap)
 
 
 def _train(
-    stats: NextTokenStatistics, chosen: TrainingSettings, gap: float | None, replicates: int, progress: AbstractProgress
+    stats: NextTokenStatistics,
+    chosen: TrainingSettings,
+    gap: float | None,
+    replicates: int,
+    progress: AbstractProgress,
+    own: ContextFeatures | None,
 ) -> dict[str, Any]:
     """Train the replicates, as many in one batch as fit in memory."""
     kept = 4 * replicates * (chosen.dim or 0) * stats.V
     require_memory(kept, f"The weights of {replicates:,} replicates", "Take fewer replicates or dimensions.")
     ended, seeds = list[tuple[int, Arrays]](), _seeds(chosen, replicates)
     while len(ended) < replicates:
-        together = _at_a_time(stats, chosen, replicates - len(ended))
-        begun = None if ended or gap is None else _Beginning(stats, chosen, gap, replicates, together)
+        together, each = _at_a_time(stats, chosen, replicates - len(ended), own), _bytes_each(stats, chosen, own)
+        begun = None if ended or gap is None else _Beginning(each, stats, chosen, gap, replicates, together)
         settings = seeds[len(ended) : len(ended) + together]
         with progress.stage("Simulating", float(chosen.steps)) as stage:
-            ended += _train_together(TiedReplicates(stats, settings), gap, stage, begun, progress)
+            ended += _train_together(TiedReplicates(stats, settings, own), gap, stage, begun, progress)
     weights = [each for _, each in ended]
     # Weights of a training in float32 are kept as such, without loss.
     return {
@@ -303,14 +328,17 @@ def _seeds(chosen: TrainingSettings, replicates: int) -> list[TrainingSettings]:
     return [replace(chosen, seed=chosen.seed + r) for r in range(replicates)]
 
 
-def _bytes_each(stats: NextTokenStatistics, chosen: TrainingSettings) -> int:
-    F = ContextFeatures.of_contexts(np.asarray(stats.contexts), chosen.ties or TIES).F
-    return replicate_bytes(stats.V, stats.m, F, chosen.dim or 0, np.dtype(chosen.precision).itemsize)
+def _bytes_each(stats: NextTokenStatistics, chosen: TrainingSettings, own: ContextFeatures | None) -> int:
+    features = own or ContextFeatures.of_contexts(np.asarray(stats.contexts), chosen.ties or TIES)
+    itemsize = np.dtype(chosen.precision).itemsize
+    return replicate_bytes(stats.V, stats.m, features.F, chosen.dim or 0, itemsize, full=own is not None)
 
 
-def _at_a_time(stats: NextTokenStatistics, chosen: TrainingSettings, replicates: int) -> int:
+def _at_a_time(
+    stats: NextTokenStatistics, chosen: TrainingSettings, replicates: int, own: ContextFeatures | None
+) -> int:
     """Replicates of these that are trained in one batch: as many as fit in memory, of which one must fit."""
-    each = _bytes_each(stats, chosen)
+    each = _bytes_each(stats, chosen, own)
     require_memory(
         each,
         f"One replicate of {stats.V:,} tokens x {stats.m:,} contexts in {chosen.dim:,} dimensions",
@@ -363,9 +391,15 @@ def _train_together(
     return [found[r] for r in sorted(found)]
 
 
-def _flow(stats: NextTokenStatistics, how: Mapping[str, Any], gap: float, stage: AbstractStage) -> dict[str, Any]:
+def _flow(
+    stats: NextTokenStatistics,
+    how: Mapping[str, Any],
+    gap: float,
+    stage: AbstractStage,
+    own: ContextFeatures | None,
+) -> dict[str, Any]:
     """Integrate the gradient flow."""
-    Phi = ContextFeatures.of_contexts(np.asarray(stats.contexts), how["ties"]).matrix
+    Phi = (own or ContextFeatures.of_contexts(np.asarray(stats.contexts), how["ties"])).matrix
     starts = float(how.get("head_start", 1.0)), float(how.get("feature_start", 1.0))
     W, A, steps = flow_to(SoftLabels.from_statistics(stats), Phi, gap, starts, how["steps"], stage)
     settings = {"optimizer": {"name": FLOW}, "head_start": starts[0], "feature_start": starts[1]}

@@ -31,7 +31,7 @@ from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, Number, Within, damaged, from_manifest, to_plain
 from tokengeom.statistics.arrays_file import SavedArrays
-from tokengeom.statistics.context_features import ContextFeatures
+from tokengeom.statistics.context_features import OWN, ContextFeatures
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 _ARRAYS = "arrays.safetensors"
+_PHI, _NAMES = ("Phi_data", "Phi_indices", "Phi_indptr"), "given_names"
+"""Arrays and names of features that were given as a matrix."""
 FLOW = "gradient-flow"
 """Name of gradient flow among the optimizers."""
 SAME_GAP = 0.1
@@ -57,6 +59,7 @@ class Simulation(PlacesContexts, AbstractResult):
         heads             W of the replicates side by side, V x (R d)
         A, gain           embeddings of features, (R d) x F, and gains of the last norm, R d; None without one
         contexts, ties    token ids of the contexts, m x L, and which features they have
+        own               features that were given as a matrix; None where ``ties`` names them
         replicates        R; 1 for gradient flow, which is not random
         wanted            the loss gap at which a training ends, in nats
         steps, loss_gaps  where each replicate ended
@@ -84,6 +87,7 @@ class Simulation(PlacesContexts, AbstractResult):
     seconds: float = 0.0
     statistics_hash: str | None = None
     stats: NextTokenStatistics | None = None
+    own: ContextFeatures | None = None
 
     @property
     def loss_gap(self) -> float:
@@ -132,7 +136,7 @@ class Simulation(PlacesContexts, AbstractResult):
     @cached_property
     def features(self) -> ContextFeatures:
         """Features of the contexts."""
-        return ContextFeatures.of_contexts(self.contexts, self.ties)
+        return self.own or ContextFeatures.of_contexts(self.contexts, self.ties)
 
     def trainings(self) -> list[Factors]:
         """W and H of each replicate."""
@@ -201,7 +205,8 @@ class Simulation(PlacesContexts, AbstractResult):
         return {"loss_gap": self.loss_gap, **self._entries()}
 
     def _entries(self) -> dict[str, Any]:
-        plain: dict[str, Any] = to_plain({name: getattr(self, name) for name in _Entries.__annotations__})
+        named = [name for name in _Entries.__annotations__ if name != _NAMES]
+        plain: dict[str, Any] = to_plain({name: getattr(self, name) for name in named})
         return plain
 
     def summary(self) -> str:
@@ -245,17 +250,28 @@ class Simulation(PlacesContexts, AbstractResult):
         from safetensors.numpy import save_file
 
         arrays = {"heads": self.heads, "A": self.A, "gain": self.gain, "contexts": self.contexts}
+        if self.own is not None:
+            arrays |= {f"Phi_{part}": getattr(self.own.matrix, part).astype(np.int64) for part in ("indices", "indptr")}
+            arrays["Phi_data"] = self.own.matrix.data
         save_file({name: np.ascontiguousarray(x) for name, x in arrays.items() if x is not None}, folder / _ARRAYS)
-        return self._entries()
+        return self._entries() | ({} if self.own is None else {_NAMES: to_plain(self.own.given_names)})
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Simulation:
         entries, arrays = from_manifest(_Entries, manifest, folder), SavedArrays(folder / _ARRAYS)
-        arrays.only("heads", "A", "gain", "contexts")
+        arrays.only("heads", "A", "gain", "contexts", *_PHI)
         heads, contexts = arrays.matrix("heads", (None, None)), arrays.array("contexts", np.int32, (None, None))
         A = arrays.matrix("A", (heads.shape[1], None))
         gain = arrays.vector("gain", len(A)) if arrays.has("gain") else None
-        made = cls(heads, A, gain, contexts, **vars(entries))
+        saved, own = vars(entries) | {}, None
+        names = saved.pop(_NAMES)
+        if entries.ties == OWN:
+            if names is not None and len(names) != A.shape[1]:
+                raise damaged(folder, "it has not one name per feature")
+            own = ContextFeatures.from_matrix(
+                arrays.table("Phi_", np.float64, (A.shape[1], len(contexts)), signed=True), names
+            )
+        made = cls(heads, A, gain, contexts, **saved, own=own)
         each = {len(entries.steps), len(entries.loss_gaps), math.gcd(heads.shape[1], entries.replicates)}
         if each != {entries.replicates} or A.shape[1] != made.features.F:
             raise damaged(folder, "its arrays and its entries do not belong together")
@@ -276,6 +292,7 @@ class _Entries:
     steps: tuple[Annotated[int, Within(0)], ...]
     settings: dict[str, Any]
     statistics_hash: Digest | None
+    given_names: tuple[str, ...] | None = None
 
 
 def _spread(replicates: Sequence[Float], groups: Int) -> tuple[float, float]:

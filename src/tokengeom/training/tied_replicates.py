@@ -6,8 +6,9 @@ where
     gain   of the last norm f, R x d; none without one
 
 One sparse product gives the contexts of all replicates: of ``Phi^T`` (m x F) with the replicates' embeddings side by
-side (F x R d). Logits are made for some contexts at a time, so their memory does not grow with m. Gradients are written
-out; they, the starts and the sampled windows are those that `train` has with the same seeds.
+side (F x R d); features that were given as a matrix are multiplied as a full one. Logits are made for some contexts
+at a time, so their memory does not grow with m. Gradients are written out; they, the starts and the sampled windows
+are those that `train` has with the same seeds.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tokengeom.training.torch_engine import FlatParameters, PlacedLabels
 from tokengeom.training.train import build_network, generators
 
 if TYPE_CHECKING:
+    from tokengeom.statistics.context_features import ContextFeatures
     from tokengeom.statistics.next_token import NextTokenStatistics
     from tokengeom.training.settings import TrainingSettings
 
@@ -37,9 +39,9 @@ _COPIES, _STATES = 8, 7
 """Tensors of the size of all weights, and of all contexts' vectors, that a step holds."""
 
 
-def replicate_bytes(V: int, m: int, F: int, dim: int, itemsize: int) -> int:
-    """Bytes that each replicate takes, beside the logits of a block."""
-    return itemsize * dim * (_COPIES * (V + F) + _STATES * m)
+def replicate_bytes(V: int, m: int, F: int, dim: int, itemsize: int, *, full: bool = False) -> int:
+    """Bytes that each replicate takes, beside the logits of a block; with a ``full`` matrix, its bytes too."""
+    return itemsize * dim * (_COPIES * (V + F) + _STATES * m) + full * itemsize * m * (F + 1)
 
 
 class TiedReplicates:
@@ -50,7 +52,9 @@ class TiedReplicates:
     ``places``        Place of each replicate that is still trained, among the settings given.
     """
 
-    def __init__(self, stats: NextTokenStatistics, settings: Sequence[TrainingSettings]) -> None:
+    def __init__(
+        self, stats: NextTokenStatistics, settings: Sequence[TrainingSettings], own: ContextFeatures | None = None
+    ) -> None:
         self._torch = torch = import_torch("torch", "Training on a GPU, or many replicates in one batch,")
         first = settings[0]
         self._device = checked_device(torch, first.device)
@@ -61,9 +65,12 @@ class TiedReplicates:
         self._batch = first.batch
         self._samplers = [WindowSampler(self._labels, generators(each.seed)[1]) for each in settings if each.batch]
         for r, each in enumerate(settings):
-            network = build_network(stats, each)
+            network = build_network(stats, each, features=own)
             if r == 0:
-                self._place_features(network)
+                if own is None:
+                    self._place_features(network)
+                else:
+                    self._place_matrix(own)
                 self._allocate(len(settings), network)
             self._place_start(r, network)
         self._place_labels()
@@ -72,7 +79,8 @@ class TiedReplicates:
     def work(self) -> float:
         """Multiplications per step."""
         R, V, d = self._W.shape
-        return 3.0 * int(R * d * (V + self._numbers.shape[1])) * (self._batch or self._labels.m)
+        each = self._turned.shape[1] if self._numbers is None else self._numbers.shape[1]
+        return 3.0 * int(R * d * (V + each)) * (self._batch or self._labels.m)
 
     def advance(self, to: int) -> Iterator[int]:
         """Make the steps up to a number of them; yields how many were made, some at a time."""
@@ -128,6 +136,12 @@ class TiedReplicates:
         places = torch.as_tensor(np.stack([row, numbers[row, span]]), device=self._device)
         turned = torch.sparse_coo_tensor(places, self._tensor(spans[span]), (m, none + 1), check_invariants=False)
         self._turned, self._Phi = turned.coalesce(), turned.t().coalesce()
+
+    def _place_matrix(self, own: ContextFeatures) -> None:
+        """``Phi^T`` of features that were given as a matrix, with a column of zeros for no feature."""
+        self._numbers = None
+        self._turned = self._torch.nn.functional.pad(self._tensor(own.matrix.T.toarray()), (0, 1))
+        self._Phi = self._turned.T
 
     def _allocate(self, R: int, network: Network) -> None:
         weights = network.kept()
@@ -203,20 +217,32 @@ class TiedReplicates:
 
     def _sampled_gradient(self, drawn: Any) -> None:
         """The mean gradient over drawn windows, R x batch."""
-        torch, (R, F, d) = self._torch, self._A.shape
-        offsets = F * torch.arange(R, device=self._device)
-        numbers = (self._numbers[self._placed.context[drawn]] + offsets[:, None, None]).flatten(0, 1)
-        weights = None if self._equal else self._spans.expand(numbers.shape)
-        X = torch.nn.functional.embedding_bag(
-            numbers, self._A.reshape(R * F, d), mode="sum", per_sample_weights=weights
-        )
-        H, Y, inverse = self._states(X.unflatten(0, (R, -1)))
+        torch, contexts = self._torch, self._placed.context[drawn]
+        H, Y, inverse = self._states(self._drawn_sums(contexts))
         G = torch.softmax(H @ self._W.mT, 2)
         G.scatter_add_(2, self._placed.token[drawn].unsqueeze(2), G.new_full((*drawn.shape, 1), -1.0))
         G.mul_(self._scale / drawn.shape[1])
         self._gW.copy_(G.mT @ H)
-        gX = self._back(G @ self._W, Y, inverse).flatten(0, 1).unsqueeze(1)
-        each = (gX if self._equal else gX * self._spans[:, None]).expand(-1, numbers.shape[1], -1)
+        self._add_to_features(contexts, self._back(G @ self._W, Y, inverse))
+
+    def _drawn_sums(self, contexts: Any) -> Any:
+        """``A Phi`` of drawn contexts, R x batch x d."""
+        if self._numbers is None:
+            return self._turned[contexts] @ self._A
+        R, F, d = self._A.shape
+        offsets = F * self._torch.arange(R, device=self._device)
+        numbers = (self._numbers[contexts] + offsets[:, None, None]).flatten(0, 1)
+        weights = None if self._equal else self._spans.expand(numbers.shape)
+        table = self._A.reshape(R * F, d)
+        bag = self._torch.nn.functional.embedding_bag
+        return bag(numbers, table, mode="sum", per_sample_weights=weights).unflatten(0, (R, -1))
+
+    def _add_to_features(self, contexts: Any, gX: Any) -> None:
+        """The gradient by A, from that by ``A Phi`` of drawn contexts."""
+        if self._numbers is None:
+            self._gA.copy_(self._turned[contexts].mT @ gX)
+            return
         self._gA.zero_()
-        for r, (rows, added) in enumerate(zip(numbers.unflatten(0, (R, -1)), each.unflatten(0, (R, -1)), strict=True)):
-            self._gA[r].index_add_(0, rows.flatten() - r * F, added.flatten(0, 1))
+        for r, (rows, by_sum) in enumerate(zip(self._numbers[contexts], gX, strict=True)):
+            each = by_sum[:, None] if self._equal else by_sum[:, None] * self._spans[:, None]
+            self._gA[r].index_add_(0, rows.flatten(), each.expand(-1, rows.shape[1], -1).flatten(0, 1))

@@ -34,6 +34,7 @@ from tokengeom.training.start import PredictedStart, require_startable
 
 if TYPE_CHECKING:
     from tokengeom.keywords import TrainKeywords
+    from tokengeom.statistics.context_features import ContextFeatures
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 Model = AbstractFactoredModel | Network
@@ -271,11 +272,18 @@ def _require_same_state(loop: Loop, snapshot: Snapshot, folder: Path) -> None:
 
 
 def build_network(
-    stats: NextTokenStatistics, settings: TrainingSettings, start: PredictedStart | None = None
+    stats: NextTokenStatistics,
+    settings: TrainingSettings,
+    start: PredictedStart | None = None,
+    features: ContextFeatures | None = None,
 ) -> Network:
-    """A network at its start, on the contexts of the statistics; its W is random, or a predicted one."""
+    """A network at its start, on the contexts of the statistics; its W is random, or a predicted one.
+
+    ``features`` take the place of those that ``settings.ties`` names.
+    """
     architecture = architecture_named(settings.model)
     options = {name: getattr(settings, name) for name in architecture.defaults}
+    options |= {} if features is None else {"ties": features}
     seed = _network_seed(settings.seed, 0)
     network = Network(architecture, stats, dim=settings.dim or 0, tied=settings.tied, seed=seed, **options)
     if start is not None:
