@@ -48,8 +48,8 @@ SECTIONS = (
     methods,
 )
 """Functions that make the sections, in the order of the page; a page about a trained model has ``model`` in place of
-``training``, a page without any geometry has no ``explore``, one without a prediction with ties no ``ties``, and one without trained
-features no ``unseen``."""
+``training``. A page without any geometry has no ``explore``, one without a prediction with ties no ``ties``, and one
+without features that were trained for other contexts no ``unseen``."""
 EXPLORER = (
     "explore_data.js",
     "explore_map.js",

@@ -50,23 +50,18 @@ def ties(page: Page) -> Section | None:
 
 def _what(page: Page, known: TiedContexts) -> str:
     features, stats = known.tied.features, page.contents.stats
-    what = f"Contexts that share tokens are tied here ({features.ties}: {features.F:,} features), at the loss of the model. "
+    size = f"{features.ties}: {features.F:,} features"
+    what = f"Contexts that share tokens are tied here ({size}), at the loss of the model."
     if known.counted.hash != stats.hash:
         coverage = "" if known.counted.coverage is None else f", with {percent(known.counted.coverage)} of its windows"
-        return what + (
-            f"This section has its own {known.counted.m:,} contexts of the text{coverage}; the other sections are about "
-            f"{stats.m:,}."
-        )
-    proven = f"The predictions without and with ties are proven, the second within {known.tied.relative_gap:.0e}. "
+        own = f"This section has its own {known.counted.m:,} contexts of the text{coverage}"
+        return f"{what} {own}; the other sections are about {stats.m:,}."
+    proven = f"The prediction with ties is proven within {known.tied.relative_gap:.0e} of the smallest norm."
     if known.simulated is None:
-        return what + proven
+        return f"{what} {proven}"
     return (
-        what
-        + proven
-        + (
-            "Trained alike are tied features with the optimizer, the steps and the loss of the model, or as near to it as "
-            f"takes seconds: the mean of {SEEDS} random starts."
-        )
+        f"{what} {proven} Tied features were also trained as the model was, with its optimizer and to its loss, or more "
+        f"quickly where that takes long: the mean of {SEEDS} random starts."
     )
 
 
