@@ -194,7 +194,7 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     together = chooser.together(list(explained.values())) if len(explained) > len(inputs.targets) else None
     added = {} if together is None else {COUNTS.key: together}
     numbers, rows = pair_numbers(inputs, explained | added, target.key, settings, floors=tuple(inputs.targets))
-    if is_tied:
+    if is_tied or (isinstance(inputs.prediction, Simulation) and not inputs.at):
         more, further_rows, said = _numbers_by_frequency(inputs, target.key, settings)
         numbers, rows = numbers | more, [*rows, *further_rows]
         inputs = replace(inputs, limitations=(*inputs.limitations, *said))
@@ -291,18 +291,23 @@ def _numbers_by_frequency(
     rows: list[RivalRow] = []
     for items, contexts in parts.items():
         part = replace(inputs, kept=contexts)
-        explained = {k: Explained.by_factors(TARGETS[k].info, target, part) for k, target in inputs.targets.items()}
+        explained = _targets(part)
         more, further_rows = pair_numbers(part, explained, judged, settings, tuple(explained), (items,))
         numbers, rows = numbers | more, rows + further_rows
     return numbers, rows, said
 
 
-def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:
-    """The targets, then the explanations that need no solver, where all probabilities are known."""
-    explained = {
+def _targets(inputs: Inputs) -> dict[str, Explained]:
+    """The geometry of each target."""
+    return {
         key: Explained.by_factors(TARGETS[key].info, target, inputs, inputs.seeds(key))
         for key, target in inputs.targets.items()
     }
+
+
+def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:
+    """The targets, then the explanations that need no solver, where all probabilities are known."""
+    explained = _targets(inputs)
     if inputs.stats is None or PROXY.key in inputs.targets:
         return explained
     stats = on_seen_tokens(inputs.stats, inputs.seen)

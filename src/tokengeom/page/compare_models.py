@@ -326,7 +326,7 @@ def _tied_sizes(m: int, tying: TiesSettings) -> list[int]:
     return [m, *(size for size in TIED_SIZES if size < m)] if tying.tied_contexts is None else [tying.tied_contexts]
 
 
-def _work(rows: int, features: int, contexts: int) -> float:
+def work_of_step(rows: int, features: int, contexts: int) -> float:
     """About how many entries one step of the solver touches."""
     return rows * (contexts + 2.0 * features) + rows**2 * features / 50
 
@@ -334,7 +334,7 @@ def _work(rows: int, features: int, contexts: int) -> float:
 def _fits(rows: int, features: int, contexts: int, device: str) -> bool:
     """Whether a prediction with ties takes minutes at most, and half of the memory."""
     where, needed = solver_device(device), 8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts)
-    return needed <= free_memory(where) / 2 and _work(rows, features, contexts) <= MOST_WORK[where]
+    return needed <= free_memory(where) / 2 and work_of_step(rows, features, contexts) <= MOST_WORK[where]
 
 
 def expected_with_ties(stats: NextTokenStatistics, tying: TiesSettings, device: str) -> tuple[int, float]:
@@ -345,7 +345,7 @@ def expected_with_ties(stats: NextTokenStatistics, tying: TiesSettings, device: 
     in_text = stats.effects[0].before.m if stats.effects else stats.m
     sizes = [(m, round(features * m / stats.m)) for m in _tied_sizes(in_text, tying)]
     m, more = next((size for size in sizes if _fits(rows, size[1], size[0], device)), sizes[-1])
-    return min(m, in_text), _work(rows, more, m) / _work(rows, features, stats.m)
+    return min(m, in_text), work_of_step(rows, more, m) / work_of_step(rows, features, stats.m)
 
 
 def tied_and_untied(

@@ -23,9 +23,10 @@ from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.corpus import corpus, methods, model
 from tokengeom.page.sections.explore import explore
 from tokengeom.page.sections.figures import packed
-from tokengeom.page.sections.measurement import agreement, collapse, ties, training
+from tokengeom.page.sections.measurement import agreement, collapse, training
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import diagnosis, summary
+from tokengeom.page.sections.ties import ties
 from tokengeom.page.sections.unseen import unseen
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ SECTIONS = (
     methods,
 )
 """Functions that make the sections, in the order of the page; a page about a trained model has ``model`` in place of
-``training``, a page without any geometry has no ``explore``, and one without a prediction with ties neither ``ties``
-(about a model) nor ``unseen``."""
+``training``. A page without any geometry has no ``explore``, one without a prediction with ties no ``ties``, and one
+without features that were trained for other contexts no ``unseen``."""
 EXPLORER = (
     "explore_data.js",
     "explore_map.js",

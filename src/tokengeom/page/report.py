@@ -20,6 +20,7 @@ from tokengeom.core.resources import Estimate, left_to_this_process, require_mem
 from tokengeom.core.settings import did_you_mean, share, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.page import tied_stages
 from tokengeom.page.cache import (
     FORMAT_VERSION,
     KIND,
@@ -368,8 +369,8 @@ def _contents(executor: Executor) -> ReportContents:
     contents = ReportContents.from_stages(executor.results, title, (), _provenance(executor))
     missing = missing_sentences(contents, plan.settings.trainings)
     without = None if plan.models is not None else plan.settings.why_no_transformer
-    if plan.settings.ties is not None and contents.ties is None:
-        without = "No prediction with ties was made: on these contexts the loss of the model was not reached."
+    if contents.ties is None and tied_stages.TIED in [stage.name for stage in plan.stages]:
+        missing = (*missing, tied_stages.why_not_tied(contents.stats, plan.models is not None))
     if plan.models is None and plan.settings.unseen and contents.unseen is None:
         missing = (*missing, why_not_made(CUT in executor.results))
     return replace(contents, missing=(without, *missing) if without else missing)

@@ -58,7 +58,8 @@ class ReportContents:
     ``unseen``
         Features trained to place contexts that the text does not have, and their test; None where none were.
     ``ties``
-        The last model compared with a prediction with ties, on more contexts; None where that was not asked for.
+        The network that was trained, or on more contexts the last model that was read, compared with a prediction with
+        ties; None where there is none.
     ``missing``
         Sentences: what was left out, why, and what to do about it.
     ``provenance``
@@ -245,13 +246,15 @@ def _unseen(results: Mapping[str, AbstractResult]) -> UnseenContexts | None:
 
 
 def _ties(results: Mapping[str, AbstractResult]) -> TiedContexts | None:
-    """What the stages with ties made; None where one of them is missing."""
-    counted, tied, comparison = (
-        results.get(name) for name in (tied_stages.COUNTED, tied_stages.TIED, tied_stages.COMPARISON)
+    """What the stages with ties made; None where the prediction or its comparison is missing."""
+    counted = results.get(tied_stages.COUNTED, results["statistics"])
+    tied, comparison, simulated = (
+        results.get(name) for name in (tied_stages.TIED, tied_stages.COMPARISON, tied_stages.SIMULATED_COMPARISON)
     )
-    if isinstance(counted, NextTokenStatistics) and isinstance(tied, TiedPrediction):
-        return TiedContexts(counted, tied, comparison) if isinstance(comparison, Comparison) else None
-    return None
+    if not isinstance(tied, TiedPrediction) or not isinstance(comparison, Comparison):
+        return None
+    assert isinstance(counted, NextTokenStatistics), "both stages make these"
+    return TiedContexts(counted, tied, comparison, simulated if isinstance(simulated, Comparison) else None)
 
 
 def _read(results: Mapping[str, AbstractResult]) -> dict[str, ReadModel]:

@@ -4,6 +4,7 @@
 
     choice -> statistics -> prediction -> path
                                        -> run-MODEL, run-MODEL-2 -> at-loss-MODEL-NORM -> comparison-MODEL, rivals-MODEL
+                                                                 -> ties, ties-simulated -> ties-comparison, ...
 
     statistics -> unseen-cut -> unseen-counted -> unseen
 
@@ -54,9 +55,9 @@ from tokengeom.page.executor import (
     measure_unseen,
 )
 from tokengeom.page.read_model import Models, ReadModel
-from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, ReportSettings
+from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, TRANSFORMER, ReportSettings
 from tokengeom.page.source_text import SourceText
-from tokengeom.page.tied_stages import tied_stages
+from tokengeom.page.tied_stages import Beside, tied_stages, trained_stages
 from tokengeom.page.unseen import (
     COUNTED,
     CUT,
@@ -114,6 +115,9 @@ def training_stages(source: Source, settings: ReportSettings, models: Sequence[s
         measure = partial(estimate_training, **vars(settings.training(model)), rehearsal=REHEARSAL)
         trainings = [_training_stage(model, place, settings, measure) for place in range(settings.trainings)]
         stages += [*trainings, *_comparing_stages(model, MODEL_NAMES[model], settings, trainings[1:])]
+        # Unconstrained features do not read the tokens of contexts, by which these are tied.
+        if model == TRANSFORMER:
+            stages += _tied_stages(model, settings, [stage.name for stage in trainings[1:]])
     return [*stages, *(_unseen_stages(source, settings) if settings.unseen else [])]
 
 
@@ -246,6 +250,13 @@ def _comparing_stages(
         measure=partial(measure_rivals, (1 + len(others)) * PASSES_OF_RIVALS, like, settings.proxy),
     )
     return [*at_loss, comparison, *([table] if with_rivals else [])]
+
+
+def _tied_stages(model: str, settings: ReportSettings, others: Sequence[str]) -> list[Stage]:
+    """Stages that compare a trained network with predictions in which contexts are tied."""
+    beside = Beside(STATISTICS, run_stage(model), f"at-loss-{model}-nuclear", partial(_compared, model))
+    passes = (1 + len(others)) * (PASSES + PASSES_PER_PERMUTATION * settings.permutations)
+    return trained_stages(settings, settings.training(model), beside, others, passes, COMPARING)
 
 
 def _unseen_stages(source: Source, settings: ReportSettings) -> list[Stage]:

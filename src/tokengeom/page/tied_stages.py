@@ -1,11 +1,16 @@
-"""Stages of a report about trained models that compare the last one with a prediction in which contexts are tied.
+"""Stages of a report that compare a network with a prediction in which contexts are tied by the tokens that they share.
 
-::
+For a trained model that is read::
 
     ties-counted -> ties-model -> ties -> ties-untied -> ties-comparison
 
-They have their own cut of the text, with rare contexts in it. The prediction without ties at the same loss stands
-beside the one with them.
+with a cut of the text of their own, which has rare contexts in it. The prediction without ties at the same loss stands
+beside the one with them. For a network that is trained for the report::
+
+    statistics, run-MODEL -> ties, at-loss-MODEL-nuclear -> ties-comparison
+                          -> ties-simulated              -> ties-simulated-comparison
+
+with the contexts of the other stages, and with tied features trained as the network was.
 """
 
 from __future__ import annotations
@@ -18,38 +23,55 @@ from typing import Any
 
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.explanations.base import FitInputs
+from tokengeom.comparison.explanations.tied import TiedFeatures
 from tokengeom.comparison.similarity_numbers import MOST_ITEMS
+from tokengeom.comparison.target import optimizer_of
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import seen_tokens
 from tokengeom.core.resources import Estimate
+from tokengeom.models.networks.tied import TIES
 from tokengeom.page.compare_models import (
     contexts_for_ties,
     count_for_model,
     expected_with_ties,
     solver_device,
     supports_for_model,
+    work_of_step,
 )
 from tokengeom.page.executor import (
     AT_LOSS_TOLERANCE,
     GAP_OF_READ,
     PASSES,
     PASSES_PER_PERMUTATION,
+    SOME_GAP,
     Executor,
     Stage,
     measure_comparison,
     measure_counting,
     measure_reading,
+    measure_tied_rival,
 )
 from tokengeom.page.read_model import Models, ReadModel
 from tokengeom.page.settings import ModelTextSettings, ReportSettings
 from tokengeom.results.contract import carry_hash
+from tokengeom.statistics.context_features import ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.predict import estimate_prediction, predict
 from tokengeom.theory.tied import TiedPrediction
+from tokengeom.training.run import Run
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.simulation import Simulation
 
 COUNTED, MODEL, TIED, UNTIED, COMPARISON = "ties-counted", "ties-model", "ties", "ties-untied", "ties-comparison"
+SIMULATED, SIMULATED_COMPARISON = "ties-simulated", "ties-simulated-comparison"
 SECONDS = {COUNTED: 8.0, MODEL: 10.0, TIED: 120.0, UNTIED: 60.0, COMPARISON: 20.0}
 """Expected durations, until they are measured on the few contexts of the other stages."""
+TRAINED_SECONDS = {TIED: 6.0, SIMULATED: 6.0, COMPARISON: 4.0}
+"""The same where the network is trained, and the contexts are those of the other stages."""
+MOST_TRAINED_WORK = 4e6
+"""Entries that one step of the solver touches, at most, where nobody asked for ties: the solve takes seconds."""
 COUNTS = 1.5
 """Time of counting all contexts of the text, in units of that of counting few."""
 FEWER, MORE = 0.5, 2.0
@@ -58,18 +80,42 @@ FEWER, MORE = 0.5, 2.0
 
 @dataclass(frozen=True, eq=False)
 class TiedContexts:
-    """The last model compared with the predictions with and without ties, on contexts that are frequent and rare."""
+    """A network compared with the predictions with and without ties, on contexts that are frequent and rare.
+
+    ``simulated``
+        The same network compared with tied features that were trained as it was; None where it was not trained here.
+    """
 
     counted: NextTokenStatistics
     tied: TiedPrediction
     comparison: Comparison
+    simulated: Comparison | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """What was compared, and the numbers, as plain data."""
+        compared = [self.comparison, *([] if self.simulated is None else [self.simulated])]
         return {"contexts": self.counted.m, "coverage": self.counted.coverage, **self.tied.to_dict()} | {
-            "numbers": {name: number.to_dict() for name, number in self.comparison.agreements.items()},
+            "numbers": {name: number.to_dict() for one in compared for name, number in one.agreements.items()},
             "reasons": list(self.comparison.reasons),
         }
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The stages whose results the prediction with ties is made from and compared with.
+
+    ``stats``, ``run``
+        The statistics, and the network that is compared: a run, or a model that was read.
+    ``untied``
+        The prediction without ties at the same loss.
+    ``runs``
+        All trainings of the network that are compared, the first one first.
+    """
+
+    stats: str
+    run: str
+    untied: str
+    runs: Callable[[Executor], list[Any]]
 
 
 def tied_stages(
@@ -90,6 +136,7 @@ def tied_stages(
     """
     stage = partial(Stage, code=(*code, "page.tied_stages"), has_own_bars=True)
     ties = {"ties": settings.ties, "tied_contexts": settings.tied_contexts}
+    beside = Beside(COUNTED, MODEL, UNTIED, _read_model)
     return [
         stage(
             COUNTED,
@@ -112,7 +159,7 @@ def tied_stages(
             TIED,
             "Predicting with tied contexts",
             SECONDS[TIED],
-            _tied,
+            partial(_tied, beside),
             needs=(COUNTED, MODEL),
             settings=lambda executor: ties,
             measure=partial(_measure_solving, settings, settings.ties),
@@ -129,13 +176,103 @@ def tied_stages(
             COMPARISON,
             "Comparing tied contexts",
             SECONDS[COMPARISON],
-            _comparison,
+            partial(_comparison, beside),
             needs=(COUNTED, MODEL, TIED),
             uses=(UNTIED,),
             settings=lambda executor: settings.draws,
             measure=partial(_measure_comparison, settings),
         ),
     ]
+
+
+def trained_stages(
+    settings: ReportSettings,
+    like: TrainingSettings,
+    beside: Beside,
+    others: Sequence[str],
+    passes: float,
+    code: Sequence[str],
+) -> list[Stage]:
+    """The stages for a network that is trained.
+
+    ``like``
+        How it is trained.
+    ``others``
+        Stages of its other trainings.
+    ``passes``
+        Those of a comparison.
+    ``code``
+        As in `Stage`.
+    """
+    stage = partial(Stage, code=(*code, "page.tied_stages"), has_own_bars=True)
+    needs = (beside.stats, beside.run)
+    compared = partial(measure_where_tied, partial(measure_comparison, passes))
+    judging = partial(
+        stage, seconds=TRAINED_SECONDS[COMPARISON], settings=lambda executor: settings.draws, measure=compared
+    )
+    return [
+        stage(
+            TIED,
+            "Predicting with tied contexts",
+            TRAINED_SECONDS[TIED],
+            partial(_tied, beside),
+            needs=needs,
+            settings=lambda executor: {"ties": TIES},
+            measure=partial(measure_where_tied, _measure_tied),
+        ),
+        stage(
+            SIMULATED,
+            "Training tied features alike",
+            TRAINED_SECONDS[SIMULATED],
+            partial(_simulated, beside),
+            needs=needs,
+            settings=partial(_how_simulated, beside),
+            measure=partial(measure_where_tied, partial(measure_tied_rival, like)),
+        ),
+        judging(
+            COMPARISON,
+            "Comparing tied contexts",
+            make=partial(_comparison, beside),
+            needs=(*needs, TIED),
+            uses=(*others, beside.untied),
+        ),
+        judging(
+            SIMULATED_COMPARISON,
+            "Comparing tied features trained alike",
+            make=partial(_simulated_comparison, beside),
+            needs=(*needs, SIMULATED),
+            uses=tuple(others),
+        ),
+    ]
+
+
+def can_be_tied(stats: NextTokenStatistics) -> bool:
+    """Whether contexts have tokens to share, and few enough of them that nobody has to ask for the prediction."""
+    if stats.contexts is None or stats.contexts.shape[1] < 2:
+        return False
+    features = ContextFeatures.of_contexts(stats.contexts, TIES).F
+    return work_of_step(seen_tokens(stats.P).size, features, stats.m) <= MOST_TRAINED_WORK
+
+
+def why_not_tied(stats: NextTokenStatistics, was_asked: bool) -> str:
+    """Why there is no prediction with ties, in a sentence; ``was_asked`` where these contexts are not all there are."""
+    why = "on these contexts the loss of the model was not reached"
+    if not was_asked and not can_be_tied(stats):
+        why = "contexts have no tokens that they could share"
+        if stats.contexts is not None and stats.contexts.shape[1] > 1:
+            why = "there are too many contexts to solve for in seconds; tokengeom predict --ties does it in minutes"
+    return f"No prediction with ties was made: {why}."
+
+
+def measure_where_tied(
+    measure: Callable[[NextTokenStatistics], Estimate], stats: NextTokenStatistics
+) -> Estimate | None:
+    """What is measured, or None where no prediction with ties is made."""
+    return measure(stats) if can_be_tied(stats) else None
+
+
+def _measure_tied(stats: NextTokenStatistics) -> Estimate:
+    return estimate_prediction(stats, loss_gap=SOME_GAP, ties=TIES)
 
 
 def _measure_solving(settings: ReportSettings, ties: str | None, stats: NextTokenStatistics) -> Estimate:
@@ -179,16 +316,28 @@ def _model(last: str, executor: Executor) -> ReadModel:
     return models.read(models.last, executor.result(COUNTED, NextTokenStatistics), bos, executor.progress)
 
 
-def _tied(executor: Executor) -> TiedPrediction | None:
-    """The prediction with ties at the loss of the model; None where it is not reached."""
-    stats, gap = executor.result(COUNTED, NextTokenStatistics), executor.result(MODEL, ReadModel).loss_gap
+def _tied(beside: Beside, executor: Executor) -> TiedPrediction | None:
+    """The prediction with ties at the loss of the network; None where it is not made or not reached."""
+    stats, gap = executor.result(beside.stats, NextTokenStatistics), _network(beside, executor).loss_gap
     settings = executor.plan.settings
-    where = solver_device(settings.device)
-    assert settings.ties is not None, "there are ties"
+    if settings.ties is None and not can_be_tied(stats):
+        return None
+    where = "cpu" if executor.plan.models is None else solver_device(settings.device)
     try:
-        return predict(stats, loss_gap=gap, ties=settings.ties, device=where, progress=executor.progress)
+        return predict(stats, loss_gap=gap, ties=settings.ties or TIES, device=where, progress=executor.progress)
     except ProblemError:
         return None
+
+
+def _network(beside: Beside, executor: Executor) -> Run | ReadModel:
+    found = executor.results[beside.run]
+    assert isinstance(found, Run | ReadModel), "the stage makes one of these"
+    return found
+
+
+def _read_model(executor: Executor) -> list[Any]:
+    read = executor.result(MODEL, ReadModel)
+    return [carry_hash(read.states, read)]
 
 
 def _untied(executor: Executor) -> LossPrediction | None:
@@ -200,16 +349,46 @@ def _untied(executor: Executor) -> LossPrediction | None:
         return None
 
 
-def _comparison(executor: Executor) -> Comparison:
-    read, stats = executor.result(MODEL, ReadModel), executor.result(COUNTED, NextTokenStatistics)
-    tied = executor.result(TIED, TiedPrediction)
-    at = [executor.result(UNTIED, LossPrediction)] if UNTIED in executor.results else []
+def _comparison(beside: Beside, executor: Executor) -> Comparison | None:
+    tied, at = executor.result(TIED, TiedPrediction), executor.results.get(beside.untied)
+    return _compared(beside, tied, [at] if isinstance(at, LossPrediction) else [], executor)
+
+
+def _simulated_comparison(beside: Beside, executor: Executor) -> Comparison | None:
+    return _compared(beside, executor.result(SIMULATED, Simulation), [], executor)
+
+
+def _compared(
+    beside: Beside, prediction: TiedPrediction | Simulation, at: list[LossPrediction], executor: Executor
+) -> Comparison | None:
+    """The comparison of all trainings; None where the first one diverged."""
+    stats, runs = executor.result(beside.stats, NextTokenStatistics), beside.runs(executor)
+    if not runs:
+        return None
+    # A prediction that was loaded has no statistics.
+    known = carry_hash(replace(prediction, stats=stats), prediction)
     draws = executor.plan.settings.draws
-    return compare(
-        carry_hash(replace(tied, stats=stats), tied),
-        carry_hash(read.states, read),
-        at=at or None,
-        at_loss=bool(at),
-        progress=executor.progress,
-        **draws,
-    )
+    return compare(known, runs, at=at or None, at_loss=bool(at), progress=executor.progress, **draws)
+
+
+def _rival(beside: Beside, executor: Executor) -> TiedFeatures:
+    """Tied features that are trained as the network was."""
+    run = executor.result(beside.run, Run)
+    return TiedFeatures(FitInputs(loss_gap=run.loss_gap, dim=run.W.shape[1], optimizer=optimizer_of(run), run=run))
+
+
+def _how_simulated(beside: Beside, executor: Executor) -> dict[str, Any]:
+    """How tied features are trained, as plain data."""
+    how = _rival(beside, executor).training(executor.result(beside.stats, NextTokenStatistics))
+    return {"training": TrainingSettings(**how).to_dict()}
+
+
+def _simulated(beside: Beside, executor: Executor) -> Simulation | None:
+    """Tied features trained as the network was; None where they are not made or do not reach its loss."""
+    stats, run = executor.result(beside.stats, NextTokenStatistics), executor.result(beside.run, Run)
+    if not can_be_tied(stats) or run.diverged:
+        return None
+    try:
+        return _rival(beside, executor).simulation(stats, executor.progress)
+    except ProblemError:
+        return None

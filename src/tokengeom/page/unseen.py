@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array, csc_array
+from scipy.sparse import coo_array, csc_array, csr_array
 
 from tokengeom.comparison.explanations.base import ContextStatistics
 from tokengeom.comparison.explanations.kneser_ney import Backoff, KneserNey
@@ -66,6 +66,7 @@ DOCUMENTS, PIECES_OF_TEXT, DRAWN = (
 """What was kept of the cut, in the words that the statistics record."""
 SEED, TUNED, AT_ONCE, BOOTSTRAPS = 0, 2_000, 1_000, 2_000
 TIED, KNESER_NEY, FREQUENCIES = "tied contexts", "Kneser-Ney", "frequencies of next tokens"
+UNTIED = "without ties, longest suffix"
 
 
 def sizes(stats: NextTokenStatistics, given: NextTokenStatistics | None) -> Totals | None:
@@ -234,6 +235,7 @@ class UnseenContexts:
         return {
             TIED: self.tied.logits_of(self.tied.features.of(tokens)),
             KNESER_NEY: smoothed(self._backoff, tokens),
+            UNTIED: self._suffixes.log_probabilities(tokens),
             FREQUENCIES: np.repeat(self._frequencies, len(tokens), axis=1),
         }
 
@@ -245,6 +247,10 @@ class UnseenContexts:
     @cached_property
     def _backoff(self) -> Backoff:
         return Backoff.of(ContextStatistics.of(self.counted), self.discount)
+
+    @cached_property
+    def _suffixes(self) -> LongestSuffix:
+        return LongestSuffix.of(self.counted)
 
     @cached_property
     def tuned(self) -> Int:
@@ -317,6 +323,50 @@ class UnseenContexts:
             "held_out_windows": int(self.windows.sum()),
             "test": {row.name: {"loss": row.loss, "right": row.right, "variation": row.variation} for row in self.rows},
         }
+
+
+@dataclass(frozen=True, eq=False)
+class LongestSuffix:
+    """What followed the longest suffix of a context that was counted: a prediction without ties, where it has none.
+
+    ``rows``, ``counts``
+        By length, from 0 to that of a context: last tokens -> row of counts, and the counts (size x V).
+    """
+
+    rows: list[dict[bytes, int]]
+    counts: list[csr_array]
+
+    @staticmethod
+    def of(stats: NextTokenStatistics) -> LongestSuffix:
+        """From counted contexts."""
+        assert stats.contexts is not None, "the stage asks"
+        rows, counts = list[dict[bytes, int]](), list[csr_array]()
+        for length in range(stats.contexts.shape[1] + 1):
+            ends = _last(stats.contexts, length)
+            row = {end: place for place, end in enumerate(dict.fromkeys(ends))}
+            belongs = np.array([row[end] for end in ends])
+            one = csr_array((np.ones(stats.m), (belongs, np.arange(stats.m))), shape=(len(row), stats.m))
+            rows.append(row)
+            counts.append(csr_array(one @ stats.counts.T))
+        return LongestSuffix(rows, counts)
+
+    def log_probabilities(self, tokens: np.ndarray[Any, Any]) -> Float:
+        """Logarithms of shares after these contexts, V x k; minus infinity for what never followed."""
+        shares = np.zeros((self.counts[0].shape[1], len(tokens)))
+        missing = np.ones(len(tokens), np.bool_)
+        for length in range(len(self.rows) - 1, -1, -1):
+            row = np.array([self.rows[length].get(end, -1) for end in _last(tokens, length)])
+            found = np.flatnonzero(missing & (row >= 0))
+            some = self.counts[length][row[found]].toarray().T
+            shares[:, found] = some / some.sum(axis=0)
+            missing[found] = False
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(shares))
+
+
+def _last(contexts: np.ndarray[Any, Any], length: int) -> list[bytes]:
+    """The last tokens of each context."""
+    return [context.tobytes() for context in np.ascontiguousarray(contexts[:, contexts.shape[1] - length :], np.int32)]
 
 
 def smoothed(backoff: Backoff, tokens: np.ndarray[Any, Any]) -> Float:

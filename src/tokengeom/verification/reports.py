@@ -48,16 +48,16 @@ STAGES_OF_KINDS = {
     "run": ("run-",),
     "model": (READ, tied_stages.MODEL),
     "at-loss": ("at-loss-", tied_stages.UNTIED),
-    "comparison": ("comparison-", tied_stages.COMPARISON),
+    "comparison": ("comparison-", tied_stages.COMPARISON, tied_stages.SIMULATED_COMPARISON),
     "rivals": ("rivals-",),
     "tied": (tied_stages.TIED,),
-    "simulation": (UNSEEN,),
+    "simulation": (UNSEEN, tied_stages.SIMULATED),
 }
 """Kind of a result -> the stages that make such a result; a name that ends in a hyphen is the beginning of several."""
 OTHER_STATISTICS = {UNSEEN: COUNTED} | dict.fromkeys(
     (tied_stages.MODEL, tied_stages.TIED, tied_stages.UNTIED, tied_stages.COMPARISON), tied_stages.COUNTED
 )
-"""Stages that are about a cut of their own -> the stage that made it."""
+"""Stages that are about a cut of their own -> the stage that made it, where there is one."""
 NOT_CHECKED = (
     "the report's title, what it says is missing, commands, versions, machine, seconds, also of its stages, and that "
     "the text has the stated hash: they are as recorded when it was made"
@@ -144,7 +144,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
     for name, result in results.items():
         inputs = stages[name]["inputs"]
         shown = check_choice(result, nearby, stats) if isinstance(result, Choice) else check_result(result, nearby)
-        about = results.get(OTHER_STATISTICS.get(name, STATISTICS))
+        about = results.get(OTHER_STATISTICS.get(name, STATISTICS), stats)
         if hasattr(result, "statistics_hash"):
             is_same = isinstance(about, NextTokenStatistics) and result.statistics_hash == about.hash
             shown["it is about these statistics"] = is_same
@@ -173,7 +173,8 @@ def _check_settings(result: AbstractResult, inputs: Mapping[str, Any]) -> Checks
     """Whether a result has the settings that the record says it was made with."""
     if isinstance(result, Simulation):
         known: dict[str, Any] = {name: inputs.get(name) for name in (*HOW, "batch", "seed", "device")}
-        asked, used = TrainingSettings(**known).to_dict(), result.settings
+        asked = inputs["training"] if "training" in inputs else TrainingSettings(**known).to_dict()
+        used = result.settings
     elif isinstance(result, Run):
         asked = {name: value for name, value in inputs.get("training", {}).items() if name != "dim"}
         used = {name: result.settings.get(name) for name in asked}

@@ -9,6 +9,7 @@ from typing import Any
 from tokengeom.comparison.explanations.base import AbstractRival, FactorFit, FitInputs
 from tokengeom.comparison.explanations.ufm import LARGEST_DIM, MOST_STEPS, OPTIMIZER, RATES, SEEDS, TrainedFeatures
 from tokengeom.core.factors import Factors
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.models.factored import FACTORED
 from tokengeom.models.networks.tied import TIES
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -38,8 +39,12 @@ class TiedFeatures(TrainedFeatures):
         made = self.simulation(stats)
         return FactorFit(Factors(made.W, made.H), made.shortfall, SEEDS)
 
-    def simulation(self, stats: NextTokenStatistics) -> Simulation:
+    def simulation(self, stats: NextTokenStatistics, progress: AbstractProgress | None = None) -> Simulation:
         """Train the replicates."""
+        return simulated(stats, self.training(stats), self.inputs.loss_gap, SEEDS, progress)
+
+    def training(self, stats: NextTokenStatistics) -> dict[str, Any]:
+        """Keywords of `train` for the replicates, each of which has its own seed."""
         known, run = self.inputs, self.inputs.run
         assert known.loss_gap is not None, "left out where the loss is not known"
         optimizer = OPTIMIZER.get(known.optimizer or "", "adamw")
@@ -51,4 +56,4 @@ class TiedFeatures(TrainedFeatures):
             how = {**quick, "last_norm": how["last_norm"], "dim": dim, "steps": MOST_STEPS}
         else:
             how["steps"] = min(how["steps"], 2 * run.steps)
-        return simulated(stats, {**how, "model": "tied", "ties": TIES, "seed": FIRST_SEED}, known.loss_gap, SEEDS)
+        return {**how, "model": "tied", "ties": TIES, "seed": FIRST_SEED}

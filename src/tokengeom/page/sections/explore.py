@@ -36,6 +36,7 @@ from tokengeom.page.sections.explorer_numbers import (
     pack,
     unit_rows,
 )
+from tokengeom.page.sections.explorer_ties import tied_features
 from tokengeom.page.sections.figures import how_many, judged_prediction
 from tokengeom.page.sections.fit_checks import is_finite
 from tokengeom.theory.features import FeaturePrediction
@@ -129,6 +130,7 @@ class Explorer:
             "models": [self._model(name, model, predicted, nearest) for name, model, predicted in compared],
             "heat": {kind: self._heat_items(kind).tolist() for kind in KINDS},
             "concepts": self._concepts(),
+            "ties": tied_features(self.contents.ties, self.stats, self.chosen["contexts"]),
         }
 
     def _sources(self) -> Iterator[Source]:

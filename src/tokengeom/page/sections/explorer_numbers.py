@@ -158,3 +158,9 @@ def pack(values: NDArray[Any], kind: str, step: float | None = None) -> dict[str
     coded = np.ascontiguousarray(numbers, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
     described: dict[str, Any] = {"packed": b64encode(coded).decode("ascii"), "type": kind, "shape": list(values.shape)}
     return described if step is None else described | {"step": step}
+
+
+def in_bytes(rows: Float) -> dict[str, Any]:
+    """Rows as integers from -127 to 127, each with its own step."""
+    steps = np.maximum(np.abs(rows).max(axis=1, initial=0.0), 1e-30) / 127.0
+    return {"values": pack(rows / steps[:, None], "int8", 1.0), "steps": pack(steps, "float32")}

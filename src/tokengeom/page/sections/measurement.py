@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.comparison.agreement import BY_FREQUENCY, Agreement
+from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.explained import Lead, RivalRow
 from tokengeom.comparison.similarity import group_sums
-from tokengeom.comparison.target import MEANINGS, TARGETS, norm_sentence, split_name, ties_change
+from tokengeom.comparison.target import MEANINGS, TARGETS, norm_sentence, split_name
 from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float, Int, unit_columns
 from tokengeom.figures.base import Figure, Panel, Points, ScatterPanel
@@ -69,42 +69,6 @@ def training(page: Page) -> Section:
     first, more = _curves(page)
     view = {"runs": _run_rows(page.contents), "curves": first, "more_curves": more}
     return Section("training", "How training went", view)
-
-
-def ties(page: Page) -> Section | None:
-    """A model compared with the prediction with ties, beside the one without; None where that was not asked for."""
-    known = page.contents.ties
-    if known is None:
-        return None
-    comparison, tied = known.comparison, known.tied
-    coverage = "" if known.counted.coverage is None else f", with {percent(known.counted.coverage)} of its windows"
-    what = (
-        f"Contexts that share tokens are tied here ({tied.features.ties}: {tied.features.F:,} features), at the loss "
-        f"of the model. This section has its own {known.counted.m:,} contexts of the text{coverage}; the other "
-        f"sections are about {page.contents.stats.m:,}."
-    )
-    mine, untied = (
-        {row.items: row for row in comparison.rows if row.rival in [TARGETS[key].info.name for key in keys]}
-        for keys in (("tied",), ("nuclear", "gamma2"))
-    )
-    rows = [
-        {
-            "about": items,
-            "tied": str(mine[items].agreement),
-            "untied": str(untied[items].agreement) if items in untied else DASH,
-            "change": ties_change(untied[items].ahead.turned) if items in untied else "not known",
-        }
-        for items in (*BY_FREQUENCY, "tokens")
-        if items in mine
-    ]
-    verdict = comparison.judged(page.contents.noun)
-    view = {
-        "what": what,
-        "rows": rows,
-        "verdict": comparison.reasons[0] if verdict is None else verdict.reasons[0],
-        "limitations": comparison.limitations,
-    }
-    return Section("ties", "Contexts tied by their tokens", view)
 
 
 def _curves(page: Page) -> tuple[Picture | None, Picture | None]:

@@ -9,7 +9,7 @@ import numpy as np
 from tokengeom.core.numerics import Float, Int
 from tokengeom.page.formatting import count, fixed, listed, percent
 from tokengeom.page.sections.base import Page, Section
-from tokengeom.page.sections.explorer_numbers import pack
+from tokengeom.page.sections.explorer_numbers import in_bytes, pack
 from tokengeom.page.unseen import DOCUMENTS, KNESER_NEY, PIECES_OF_TEXT, STEPS, TIED, UnseenContexts
 from tokengeom.statistics.context_features import Span
 
@@ -45,16 +45,14 @@ def unseen(page: Page) -> Section | None:
 
 def _cut(known: UnseenContexts) -> str:
     cut = known.cut
-    share = "all" if cut.coverage == 1 else "an unknown share" if cut.coverage is None else percent(cut.coverage)
-    end = (
-        f"; {percent(cut.merged_share)} of these windows end in the token that stands for all others"
-        if cut.merged_share
-        else ""
-    )
-    return (
-        f"This section has its own cut of the text: {count(cut.m, 'context')} and {count(cut.V, 'next token')}, with "
-        f"{share} of the text's windows{end}."
-    )
+    size = f"{count(cut.m, 'context')} and {count(cut.V, 'next token')}"
+    kept = "it is not known what share of the text's windows they have"
+    if cut.coverage is not None:
+        kept = f"they have {'all' if cut.coverage == 1 else percent(cut.coverage)} of the text's windows"
+    end = f"{percent(cut.merged_share)} of these windows end in the token that stands for all others"
+    if not cut.merged_share:
+        end = "none of these windows ends in a token that stands for others"
+    return f"This section has its own cut of the text, {size}: {kept}, and {end}."
 
 
 def _how(known: UnseenContexts) -> str:
@@ -73,7 +71,10 @@ def _how(known: UnseenContexts) -> str:
         f"{count(int(known.windows.sum()), 'window')} of the contexts that were held out. All know the same windows; "
         f"the discount of Kneser-Ney, {known.discount:g}, is the best of a grid on {known.tuned.size:,} contexts "
         "that were trained on. Total variation is the share of probability that would have to be moved to get from "
-        "the prediction to what followed, a mean over windows: less is better."
+        "the prediction to what followed, a mean over windows: less is better. Without ties a context that was not "
+        "trained on has no place: in its stead stands its longest suffix that was counted, with what followed that, "
+        "which the prediction gives in the limit of training. A token that never followed it has no probability, so "
+        "the loss may have no bound (a dash)."
     )
 
 
@@ -171,13 +172,7 @@ def box_data(known: UnseenContexts) -> dict[str, Any]:
         "held_out": coded(known.cut.contexts[known.out]),
         "labels": [counted.context_text(int(j)) for j in placed],
         "is_whole": known.cut.coverage == 1,
-        "tokens": _in_bytes(tied.heads * tied.gain),
-        "features": _in_bytes(tied.A[:, rows].T),
+        "tokens": in_bytes(tied.heads * tied.gain),
+        "features": in_bytes(tied.A[:, rows].T),
         "gain": pack(tied.gain, "float32"),
     }
-
-
-def _in_bytes(rows: Float) -> dict[str, Any]:
-    """Rows as integers from -127 to 127, each with its own step."""
-    steps = np.maximum(np.abs(rows).max(axis=1), 1e-30) / 127.0
-    return {"values": pack(rows / steps[:, None], "int8", 1.0), "steps": pack(steps, "float32")}

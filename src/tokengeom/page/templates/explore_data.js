@@ -128,6 +128,50 @@ const exploreData = (() => {
       return index().find((entry) => entry.kind === kind && entry.folded === key)?.item ?? -1;
     }
 
+    // ---- features of contexts, where these are tied: the vector of a context is the sum of theirs -------------------
+    const featureVectors = () =>
+      once("features", () => {
+        const { values, steps } = raw.ties.vectors,
+          d = width(values),
+          rows = Float32Array.from(numbers(values)),
+          each = numbers(steps);
+        for (let i = 0; i < rows.length; i++) rows[i] *= each[Math.floor(i / d)];
+        return { d, rows };
+      });
+
+    function featuresOf(context) {
+      const starts = raw.ties ? numbers(raw.ties.starts) : [];
+      return context + 1 < starts.length
+        ? [...numbers(raw.ties.features).slice(starts[context], starts[context + 1])]
+        : [];
+    }
+
+    function tiedVector(context) {
+      const { d, rows } = featureVectors(),
+        sum = new Float64Array(d);
+      for (const f of featuresOf(context)) for (let k = 0; k < d; k++) sum[k] += rows[f * d + k];
+      return sum;
+    }
+
+    // The cosine of two contexts with ties, what each feature gives that both have, and what different ones give.
+    function tiedPair(a, b) {
+      const ours = featuresOf(a),
+        theirs = new Set(featuresOf(b));
+      if (!ours.length || !theirs.size) return null;
+      const { d, rows } = featureVectors(),
+        dot = (x, y) => x.reduce((sum, each, k) => sum + each * y[k], 0),
+        [h, g] = [tiedVector(a), tiedVector(b)],
+        size = Math.sqrt(dot(h, h) * dot(g, g));
+      if (!(size > 0)) return null;
+      const own = (f) => rows.subarray(f * d, (f + 1) * d);
+      const both = ours
+        .filter((f) => theirs.has(f))
+        .map((f) => ({ kind: raw.ties.kinds[f], name: raw.ties.names[f], part: dot(own(f), own(f)) / size }))
+        .sort((x, y) => y.part - x.part);
+      const cosine = dot(h, g) / size;
+      return { cosine, shared: both, others: cosine - both.reduce((sum, { part }) => sum + part, 0) };
+    }
+
     // ---- supports: next tokens of a context, contexts that a token follows -----------------------------------------
     function nextTokens(context) {
       const starts = numbers(raw.follows.starts),
@@ -313,6 +357,7 @@ const exploreData = (() => {
       sameSupport,
       neighbours,
       cosine,
+      tiedPair,
       pair,
       worst,
       disagreement,

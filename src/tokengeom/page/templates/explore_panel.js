@@ -8,7 +8,8 @@ const explorePanel = (() => {
     RARE = 2 / 3,
     CLOSE = 0.4,
     UNLEARNED = 3,
-    ROWS = 15;
+    ROWS = 15,
+    TIED = 4;
 
   // ---- text --------------------------------------------------------------------------------------------------------
   const fixed = (x, digits = 2) =>
@@ -180,6 +181,39 @@ const explorePanel = (() => {
       );
     }
 
+    // ---- features that contexts share, where they are tied -----------------------------------------------------------
+    // The nearest contexts of the tables above, and what features that they share with a context give of the cosine.
+    function tiesTable(item, now) {
+      const own = data.tiedPair(item, item);
+      if (!own) return null;
+      const near = ["predicted", "measured"].flatMap((side) => nearest("contexts", item, now, side).slice(0, TIED));
+      const rows = [...new Set(near.map((one) => one.item))]
+        .map((other) => ({ other, pair: data.tiedPair(item, other) }))
+        .filter(({ pair }) => pair)
+        .sort((a, b) => b.pair.cosine - a.pair.cosine)
+        .map(({ other, pair }) => [
+          nameButton("contexts", other),
+          fixed(pair.cosine),
+          fixed(pair.cosine - pair.others),
+          pair.shared.map(feature).join(", ") || "none",
+        ]);
+      const heads = [
+        ["context"],
+        ["cosine", true, "predicted with ties"],
+        ["shared", true, "what features that both have give of it; the rest is from different features, by what follows them"],
+        ["features that both have"],
+      ];
+      return make(
+        "div",
+        { class: "explore-ties" },
+        make("h4", {}, "Contexts tied by their tokens"),
+        make("p", {}, `Its features, with their shares of its squared length: ${own.shared.map(feature).join(", ")}; pairs of them ${fixed(own.others)}.`),
+        rows.length ? table(["Nearest contexts with ties"], heads, rows, { class: "explore-shared" }) : null,
+      );
+    }
+
+    const feature = ({ name, kind, part }) => `${exploreData.legible(name)} (${kind}) ${fixed(part)}`;
+
     // ---- disagreement ----------------------------------------------------------------------------------------------
     // What the supports say about a pair whose cosines differ.
     function supportReason(kind, item, { item: other, predicted, measured }) {
@@ -291,7 +325,8 @@ const explorePanel = (() => {
         why,
         make("div", { class: `explore-tables ${kind}` }, ...tables),
         supportTable(kind, at),
-      ];
+        kind === "contexts" ? tiesTable(at, now) : null,
+      ].filter(Boolean);
     }
 
     function largest(now) {

@@ -1,0 +1,96 @@
+"""Contexts tied by their tokens: a network compared with predictions with and without ties, and what ties change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokengeom.comparison.agreement import BY_FREQUENCY, Agreement, ItemKind
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.explained import Lead, RivalRow
+from tokengeom.comparison.explanations.ufm import SEEDS
+from tokengeom.comparison.target import AT_LOSS, SIMULATED, TARGETS, TIED, ties_change
+from tokengeom.page.formatting import DASH, explained_share, listed, percent
+from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.tied_stages import TiedContexts
+
+UNTIED = tuple(target.key for target in AT_LOSS.values())
+OUTCOMES = ("clearly better with ties", "clearly worse with ties", "not clearly different")
+
+
+def ties(page: Page) -> Section | None:
+    """The section; None where no prediction with ties was made."""
+    known = page.contents.ties
+    if known is None:
+        return None
+    tied, untied = _rows(known.comparison, (TIED.key,)), _rows(known.comparison, UNTIED)
+    simulated = {} if known.simulated is None else _rows(known.simulated, (SIMULATED.key,))
+    columns = {"without ties": untied, "with ties": tied, **({"trained alike": simulated} if simulated else {})}
+    write = str if known.comparison.runs < 2 else explained_share
+    named = items_of(tied)
+    verdict = known.comparison.judged(page.contents.noun)
+    view = {
+        "what": _what(page, known),
+        "about": "agreement of" if known.comparison.runs < 2 else "explained share of",
+        "heads": list(columns),
+        "rows": [
+            {
+                "about": items,
+                "cells": {head: _written(rows.get(items), write) for head, rows in columns.items()},
+                "change": ties_change(untied[items].ahead.turned) if items in untied else "not known",
+            }
+            for items in named
+        ],
+        "outcome": outcome(untied, named),
+        "verdict": known.comparison.reasons[0] if verdict is None else verdict.reasons[0],
+        "limitations": known.comparison.limitations,
+    }
+    return Section("ties", "Contexts tied by their tokens", view)
+
+
+def _what(page: Page, known: TiedContexts) -> str:
+    features, stats = known.tied.features, page.contents.stats
+    size = f"{features.ties}: {features.F:,} features"
+    what = f"Contexts that share tokens are tied here ({size}), at the loss of the model."
+    if known.counted.hash != stats.hash:
+        coverage = "" if known.counted.coverage is None else f", with {percent(known.counted.coverage)} of its windows"
+        own = f"This section has its own {known.counted.m:,} contexts of the text{coverage}"
+        return f"{what} {own}; the other sections are about {stats.m:,}."
+    proven = f"The prediction with ties is proven within {known.tied.relative_gap:.0e} of the smallest norm."
+    if known.simulated is None:
+        return f"{what} {proven}"
+    return (
+        f"{what} {proven} Tied features were also trained as the model was, with its optimizer and to its loss, or more "
+        f"quickly where that takes long: the mean of {SEEDS} random starts."
+    )
+
+
+def _rows(comparison: Comparison, keys: Sequence[str]) -> dict[ItemKind, RivalRow]:
+    names = [TARGETS[key].info.name for key in keys]
+    return {row.items: row for row in comparison.rows if row.rival in names}
+
+
+def items_of(rows: Mapping[ItemKind, RivalRow]) -> list[ItemKind]:
+    """What the table is about: frequent and rare contexts where they can be told apart, else all; and tokens."""
+    wanted: tuple[ItemKind, ...] = (*BY_FREQUENCY, "tokens") if BY_FREQUENCY[0] in rows else ("contexts", "tokens")
+    return [items for items in wanted if items in rows]
+
+
+def _written(row: RivalRow | None, write: Any) -> str:
+    agreement: Agreement | None = None if row is None else row.agreement
+    return DASH if agreement is None else str(write(agreement))
+
+
+def outcome(untied: Mapping[ItemKind, RivalRow], named: Sequence[ItemKind]) -> str:
+    """What ties changed, for the better or worse, in one sentence; empty where it is not known."""
+    found: dict[str, list[str]] = {}
+    for items in named:
+        if items in untied:
+            found.setdefault(_change(untied[items].ahead.turned), []).append(items)
+    said = [f"{how} for {listed(found[how])}" for how in OUTCOMES if how in found]
+    return f"The prediction is {', '.join(said)}." if said else ""
+
+
+def _change(change: Lead) -> str:
+    """The outcome; ``change`` is the agreement with ties minus the one without."""
+    return OUTCOMES[0] if change.is_clear else OUTCOMES[1] if change.turned.is_clear else OUTCOMES[2]
