@@ -10,8 +10,9 @@ BIN := $(VENV)/bin
 # What a report imports, compiled once: uv does not, and where PYTHONDONTWRITEBYTECODE is set no process keeps it either.
 IMPORTED := tokengeom.page.render, torch._dynamo, numba, plotly, transformers.models.llama.modeling_llama
 # Versions and hashes of everything but torch, whose builds differ by machine: a package with another hash is refused.
+# --build-constraint is for what builds this package itself.
 LOCK := requirements.lock
-INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -c $(LOCK)
+INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -c $(LOCK) --build-constraint $(LOCK)
 # What a user needs: the page and the networks, no Spark.
 RUN := $(VENV)/.installed-run
 # What tests and benchmarks need beside it: oracles, peers, every extra.
@@ -109,7 +110,7 @@ map: $(STAMP)  ## write docs/map.md, and the types of keywords (src/tokengeom/ke
 	$(BIN)/python docs/keyword_types.py
 
 lock: $(RUN)  ## renew requirements.lock: the newest versions, with hashes, for Python 3.11 and later
-	echo uv | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --all-extras \
+	printf 'uv\nhatchling\n' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --all-extras \
 	  --no-emit-package torch --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
 	  -c constraints.txt -o $(LOCK) pyproject.toml - >/dev/null
 

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "page": MEETING | VERBS | {"figures"},
     "verification": MEETING | VERBS | {"figures", "page"},
     "cli": MEETING | VERBS | {"figures", "page", "verification"},
-    "extending": MEETING | VERBS | {"figures", "cli"},
+    "extending": MEETING | VERBS | {"figures", "page", "cli"},
 }
 HEAVY = {
     "torch", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas", "lightning",

@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from types import FunctionType
@@ -92,6 +93,22 @@ def test_the_version_is_the_changelogs_newest() -> None:
     headings = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
     released = [heading for heading in headings if heading != "## Unreleased"]
     assert tokengeom.__version__ in released[0]
+
+
+def test_every_locked_package_has_a_hash_and_what_builds_this_one_is_locked() -> None:
+    entries = re.split(r"\n(?=\w)", (ROOT / "requirements.lock").read_text())[1:]
+    locked = {entry.partition("==")[0]: "--hash=sha256:" in entry for entry in entries}
+    assert len(locked) > 100
+    assert [name for name, has_hash in locked.items() if not has_hash] == []
+    built_with = {
+        re.split(r"[^\w.-]", one)[0]
+        for folder in (ROOT, ROOT / "studies")
+        for one in tomllib.loads((folder / "pyproject.toml").read_text())["build-system"]["requires"]
+    }
+    assert built_with <= set(locked)
+    installs = re.findall(r"uv pip install .*", (ROOT / "Makefile").read_text())
+    assert installs
+    assert all("-c $(LOCK) --build-constraint $(LOCK)" in one for one in installs)
 
 
 def test_pre_commit_runs_what_make_check_runs() -> None:

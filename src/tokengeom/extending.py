@@ -78,9 +78,14 @@ if TYPE_CHECKING:
     # Texts: the built-in stories, a text document by document, and what a text does not show.
     from tokengeom.corpus.stories import stories as stories
     from tokengeom.corpus.documents import AbstractTextSource as AbstractTextSource
-    from tokengeom.corpus.locate import open_corpus as open_corpus
+    from tokengeom.corpus.locate import ReadingSettings as ReadingSettings, open_corpus as open_corpus
     from tokengeom.corpus.tokenizers import WordTokenizer as WordTokenizer
     from tokengeom.statistics.completeness import estimate_completeness as estimate_completeness
+
+    # The settings that a report chooses for a text.
+    from tokengeom.page.chosen_settings import choose as choose
+    from tokengeom.page.settings import ReportSettings as ReportSettings
+    from tokengeom.page.source_text import find_text as find_text
 
     # Trainings: replicates in a batch, engines that their caller advances, what is measured meanwhile, optimizers.
     from tokengeom.training.train import build_network as build_network, train_many as train_many

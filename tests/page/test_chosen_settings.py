@@ -16,11 +16,12 @@ from pipeline_cases import write_text
 from tokengeom import NextTokenStatistics, count
 from tokengeom.core.errors import CorpusError, InputError
 from tokengeom.core.progress import SilentProgress
+from tokengeom.corpus.documents import choose_tokenizer
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.corpus.tokenizers import WordTokenizer
 from tokengeom.page.chosen_settings import Choice, choose
 from tokengeom.page.settings import ReportSettings
-from tokengeom.page.source_text import choose_tokenizer, find_text
+from tokengeom.page.source_text import find_text
 
 
 def chosen(source: object, reading: ReadingSettings | None = None, **asked: Any) -> Choice:

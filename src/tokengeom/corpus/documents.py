@@ -1,4 +1,4 @@
-"""Sources of documents: the interface of every source, and the readers of plain text and JSON lines.
+"""Sources of documents: the interface of every source, and the readers of plain text and JSON lines; what tokens suit.
 
 A corpus is a stream of documents, as text or as token ids. Memory does not grow with its size: a long document is read
 in several pieces, and many short documents in one batch.
@@ -12,7 +12,8 @@ import json
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.core.errors import CorpusError, ResourceError
+from tokengeom.core.numerics import rounded_percent
 from tokengeom.corpus.files import STANDARD_INPUT, Errors, OnBytes, byte_chunks, file_size, ignore_bytes
 
 Ids = NDArray[np.int32]
@@ -30,6 +32,27 @@ _NEAR = 4096
 """Characters at the end of a text in which a place to split it is looked for first."""
 DEFAULT_MEMORY = 2 * 10**9
 """Bytes of memory that reading may take where no limit is given."""
+UNSPACED = {
+    "Han": (0x3400, 0x9FFF),
+    "rare Han": (0x20000, 0x323AF),
+    "compatibility Han": (0xF900, 0xFAFF),
+    "Hiragana or Katakana": (0x3040, 0x30FF),
+    "Thai": (0x0E00, 0x0E7F),
+    "Lao": (0x0E80, 0x0EFF),
+    "Tibetan": (0x0F00, 0x0FFF),
+    "Myanmar": (0x1000, 0x109F),
+    "Khmer": (0x1780, 0x17FF),
+}
+"""Scripts written without spaces between words, by the range of their characters in Unicode."""
+FEWEST_SPACES = 0.02
+"""Share of white space below which it cannot separate words: words would have 50 characters."""
+CODE_MARKS = frozenset("{}()[]=;_")
+MOST_MARKS, MOST_INDENTED = 0.045, 0.2
+"""A text with more of these marks among its visible characters, and more indented lines, is taken for code."""
+END_MARKS, MARKERS = ".,", re.compile(r"<unk>|\[UNK\]|@[^\w\s]@")
+FEWEST_PIECES, MOST_ATTACHED, FEWEST_MARKERS = 20, 0.2, 0.001
+"""A text with at least this many pieces between white space that end in a comma or a full stop, of which at most this
+share are more than the mark, is split into tokens already; so is one with this share of `MARKERS` among its pieces."""
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -330,3 +353,65 @@ def last_match(pattern: re.Pattern[str], text: str) -> int:
         if places:
             return places[-1]
     return 0
+
+
+def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
+    """Name of the tokenizer that suits a text, and the reason in a sentence."""
+    seen: Counter[str] = Counter()
+    pieces: Counter[str] = Counter()
+    lines = indented = 0
+    for document in documents:
+        seen.update(document)
+        pieces.update(document.split())
+        for line in filter(str.strip, document.split("\n")):
+            lines, indented = lines + 1, indented + line[0].isspace()
+    total = max(sum(seen.values()), 1)
+    letters = max(sum(count for character, count in seen.items() if character.isalpha()), 1)
+    by_script = {
+        name: sum(n for character, n in seen.items() if a <= ord(character) <= b) for name, (a, b) in UNSPACED.items()
+    }
+    unspaced = sum(by_script.values()) / letters
+    spaces = sum(count for character, count in seen.items() if character.isspace()) / total
+    if unspaced > 0.5:
+        script = max(by_script, key=lambda name: by_script[name])
+        return "character", (
+            f"Tokens are characters: {rounded_percent(min(unspaced, 1.0))} of the letters belong to a script without "
+            f"spaces between words (mostly {script})."
+        )
+    if spaces < FEWEST_SPACES:
+        return "character", (
+            f"Tokens are characters: only {rounded_percent(spaces, 1)} of the text is white space, too little to "
+            "separate words."
+        )
+    visible = max(sum(count for character, count in seen.items() if not character.isspace()), 1)
+    marks = sum(seen[character] for character in CODE_MARKS) / visible
+    if marks > MOST_MARKS and indented > MOST_INDENTED * lines:
+        return "code", (
+            "Tokens are those of program code, in its own case, with line breaks and indentation: "
+            f"{rounded_percent(marks)} of the visible characters are brackets and the like, and "
+            f"{rounded_percent(indented / lines)} of the lines are indented."
+        )
+    if why := _split_already(pieces):
+        return "whitespace", f"Tokens are what stands between white space, in its own case: {why}."
+    return "word", (
+        "Tokens are lower-case words and punctuation marks, because white space or punctuation separates words "
+        f"({rounded_percent(spaces)} of the characters are white space)."
+    )
+
+
+def _split_already(pieces: Counter[str]) -> str:
+    """Why a text counts as split into tokens already, by its pieces between white space; empty where it is not."""
+    ends = {piece: count for piece, count in pieces.items() if piece[-1] in END_MARKS}
+    marks, alone = sum(ends.values()), sum(ends.get(mark, 0) for mark in END_MARKS)
+    if marks >= FEWEST_PIECES and marks - alone <= MOST_ATTACHED * marks:
+        return (
+            f"the text is split into tokens already, since {alone:,} of {marks:,} commas and full stops before white "
+            "space have white space before them too"
+        )
+    markers = Counter({piece: count for piece, count in pieces.items() if MARKERS.fullmatch(piece)})
+    if markers.total() >= max(FEWEST_PIECES, FEWEST_MARKERS * pieces.total()):
+        return (
+            f"the text is split into tokens already, since {markers.most_common(1)[0][0]} and the like stand alone "
+            f"{markers.total():,} times"
+        )
+    return ""

@@ -14,13 +14,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
 from tokengeom.core.errors import TokenizerError
 from tokengeom.core.system import require_regular
-from tokengeom.corpus.documents import BEFORE_WHITE_SPACE, Ids, last_match
+from tokengeom.corpus.documents import BEFORE_WHITE_SPACE, Ids, choose_tokenizer, last_match
 from tokengeom.corpus.files import exists, shortened
 
 
@@ -145,16 +144,15 @@ class AbstractSplitter(AbstractTokenizer):
         return last_match(BEFORE_WHITE_SPACE, text)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        return [self._encode(text) for text in as_texts(texts)]
+        return [self._ids_of(self.split(text)) for text in as_texts(texts)]
 
-    def _encode(self, text: str) -> Ids:
-        tokens = self.split(text)
+    def _ids_of(self, tokens: list[str]) -> Ids:
         try:
             return np.fromiter(map(self._ids.__getitem__, tokens), np.int32, len(tokens))
         except KeyError as error:
             raise _unknown(self.kind, str(error.args[0]), self.size) from None
 
-    def freeze(self) -> Self:
+    def freeze(self) -> AbstractSplitter:
         return type(self)(list(self._ids)) if self.grows else self
 
     def token(self, identifier: int) -> str:
@@ -206,6 +204,23 @@ class WhitespaceTokenizer(AbstractSplitter):
     @staticmethod
     def split(text: str) -> list[str]:
         return text.split()
+
+
+class UnchosenTokenizer(WordTokenizer):
+    """Words or, where the texts that it encodes first are split into tokens already, what is between white space."""
+
+    reason = ""
+    """Why the texts count as split, in a sentence; empty for words."""
+    _chosen: type[AbstractSplitter] | None = None
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        if self._chosen is None:
+            kind, why = choose_tokenizer(as_texts(texts))
+            self._chosen, self.reason = (WhitespaceTokenizer, why) if kind == "whitespace" else (WordTokenizer, "")
+        return [self._ids_of(self._chosen.split(text)) for text in as_texts(texts)]
+
+    def freeze(self) -> AbstractSplitter:
+        return (self._chosen or WordTokenizer)(list(self._ids))
 
 
 class CodeTokenizer(AbstractSplitter):

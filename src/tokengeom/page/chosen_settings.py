@@ -45,10 +45,11 @@ import numpy as np
 from tokengeom.core.errors import CorpusError, InputError
 from tokengeom.core.numerics import rounded_percent, seen_tokens
 from tokengeom.core.progress import AbstractProgress
+from tokengeom.corpus.documents import choose_tokenizer
 from tokengeom.corpus.tokenizers import is_kind
 from tokengeom.page.compare_models import occur_once
 from tokengeom.page.settings import ReportSettings
-from tokengeom.page.source_text import SourceText, TextSample, choose_tokenizer
+from tokengeom.page.source_text import SourceText, TextSample
 from tokengeom.results.contract import AbstractJsonResult, data_frame
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics

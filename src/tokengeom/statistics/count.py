@@ -43,9 +43,10 @@ class CountSettings:
 
     context: int = option(4, "Number of tokens in a context.", short="c")
     tokenizer: str | Path | AbstractTokenizer | Any | None = option(
-        "word",
+        None,
         "Tokenizer of text: word, whitespace, code, character, byte, bpe, bpe:SIZE, or the path of a saved one, which "
-        "also supplies the text of token ids.",
+        "also supplies the text of token ids. By default word, or whitespace where the text is split into tokens "
+        "already.",
         short="t",
         suggestions=lambda: SUGGESTED_TOKENIZERS,
     )

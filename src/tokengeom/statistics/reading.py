@@ -26,8 +26,8 @@ from tokengeom.corpus.locate import Sources
 from tokengeom.corpus.token_files import TokenFile
 from tokengeom.corpus.tokenizers import (
     LARGEST_VOCABULARY,
-    TOKENIZERS,
     AbstractTokenizer,
+    UnchosenTokenizer,
     WhitespaceTokenizer,
     is_kind,
     make_tokenizer,
@@ -134,6 +134,8 @@ def tokenize(
         "tokens": totals.tokens,
         "replaced_bytes": sum(source.replaced_bytes for source in sources if isinstance(source, AbstractTextSource)),
     }
+    if isinstance(made, UnchosenTokenizer) and made.reason:
+        described["tokenizer_reason"] = made.reason
     return TokenizedCorpus(folder, size, frozen, totals, described)
 
 
@@ -242,7 +244,7 @@ def _tokenizer_for(
     if not texts:
         return _saved_tokenizer(wanted)
     if wanted is None:
-        raise CorpusError(f"Text needs a tokenizer: {', '.join(TOKENIZERS)}, or the path of a saved one.")
+        return UnchosenTokenizer()
     if not needs_texts(wanted):
         return make_tokenizer(wanted)
     once = [source.name for source in texts if not source.repeatable]

@@ -48,6 +48,7 @@ class CorpusFacts(TypedDict, total=False):
     separators: list[str]
     skipped_files: list[str]
     likely_separators: list[_Whole]
+    tokenizer_reason: str
 
 
 @dataclass(frozen=True)

@@ -343,6 +343,8 @@ def _completeness_warnings(statistics: NextTokenStatistics) -> list[str]:
 
 def _reading_warnings(statistics: NextTokenStatistics) -> Iterator[str]:
     corpus = statistics.corpus
+    if reason := corpus.get("tokenizer_reason"):
+        yield f"{reason} No tokenizer was given; for words in lower case, count with --tokenizer word."
     short, documents = corpus.get("short_documents", 0), corpus.get("documents", 0)
     if short:
         are, were, them = ("is", "was", "it") if short == 1 else ("are", "were", "them")
