@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +50,18 @@ def save_checkpoints(folder: Path, text: Path) -> None:
                 PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(saved)
 
 
+@cache
+def _made() -> tempfile.TemporaryDirectory[str]:
+    """The text and the checkpoints, made once for all pages; the folder goes when this process ends."""
+    made = tempfile.TemporaryDirectory()
+    folder = Path(made.name)
+    write_stories(folder / "stories.txt", words=30_000)
+    save_checkpoints(folder / "my-model", folder / "stories.txt")
+    return made
+
+
 @contextmanager
 def with_checkpoints(folder: Path, names: dict[str, Any]) -> Iterator[AfterBlock]:
     """``stories.txt``, and checkpoints of a model that was trained on it, in ``my-model``."""
-    write_stories(folder / "stories.txt", words=30_000)
-    save_checkpoints(folder / "my-model", folder / "stories.txt")
+    shutil.copytree(_made().name, folder, dirs_exist_ok=True)
     yield lambda block, printed: None

@@ -33,13 +33,12 @@ NOT_RUN = sorted(
 """Pages without blocks, or with blocks of other machines: only the names in them are checked."""
 SLOW = {
     "docs/extending/network.md": 8,
-    "docs/guide/does_my_model_obey.md": 30,
     "docs/guide/training_models.md": 16,
-    "docs/guide/why_are_two_near.md": 16,
 }
 """Pages that run with the slow tests: those that take more than 7 s of processor time, given here, imports included.
 
-Getting started (11 s) and training of one's own (20 s, most of it imports) are what readers run first: always tested.
+Getting started (11 s), training of one's own (20 s, most of it imports) and the pages about a checkpoint (8 s) and about near
+items (5 s) are what readers run first: always tested.
 """
 
 
@@ -73,6 +72,22 @@ def your_own_training(folder: Path, names: dict[str, Any]) -> Iterator[AfterBloc
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
         yield after
     assert seen == ["loop", "trainer", "lightning"]
+
+
+@contextmanager
+def a_model_in_training(folder: Path, names: dict[str, Any]) -> Iterator[AfterBlock]:
+    """A text, its tokenizer, a model and its optimizer, whose numbers must be printed."""
+    save_texts(folder)
+    names.update(_fresh_model())
+    seen = []
+
+    def after(block: Block, printed: str) -> None:
+        if "monitor(model, optimizer)" in block.text:
+            seen.append(printed)
+
+    yield after
+    assert len(seen) == 1
+    assert "'tokengeom/loss_gap': " in seen[0]
 
 
 def _fresh_model() -> dict[str, Any]:
@@ -152,6 +167,7 @@ EXTENDING = [page for page in PAGES if page.startswith("docs/extending/")]
 IN_PROCESSES = ("docs/extending/network.md", "docs/extending/optimizer.md")
 """Pages whose commands run in processes of their own: ``train`` lists models and optimizers when it is imported."""
 PREPARED: dict[str, Prepare] = {
+    "README.md": a_model_in_training,
     "docs/guide/watch_a_training.md": your_own_training,
     "docs/guide/does_my_model_obey.md": with_checkpoints,
     "docs/guide/why_are_two_near.md": with_checkpoints,
