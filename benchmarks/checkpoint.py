@@ -1,15 +1,16 @@
 """A checkpoint compared with a text: tokengeom against the script that one would write; ratio printed.
 
-    python -m benchmarks.checkpoint                   # two models, V of some 50,000, 400 contexts, built-in stories
+    python -m benchmarks.checkpoint --text stories.txt --tokenizer gpt2-folder     # two models, V of some 50,000
     python -m benchmarks.checkpoint --contexts 4000 --text stories.txt --tokenizer gpt2-folder
+    python -m benchmarks.checkpoint                   # the built-in stories, which have few words
     python -m benchmarks.checkpoint --model FOLDER --text stories.txt    # a model of your own
     python -m benchmarks.checkpoint --quick           # tiny models, seconds
 
 One model has 135M random weights, saved in bfloat16 in a temporary folder. Its loss is above that of a uniform guess,
-where nothing is predicted at the loss. So a second, small one is trained to a loss of a few nats, and kept among the
-data of benchmarks. Their tokenizer has the words of the text and as many unused tokens as it takes, unless one is
-given. ``--model`` and ``--text``, or TOKENGEOM_BENCHMARK_MODEL and TOKENGEOM_BENCHMARK_TEXT, name another model
-instead.
+where nothing is predicted at the loss. So a second, small one is trained on the text to a loss of a few nats, and kept
+among the data of benchmarks. Without a tokenizer, both have the words of the text and as many unused tokens as it
+takes, which merge into one: the size that is left after merging is in the name of a job. ``--model`` and ``--text``, or
+TOKENGEOM_BENCHMARK_MODEL and TOKENGEOM_BENCHMARK_TEXT, name another model instead.
 
 The script counts with a dictionary, runs the model on one context at a time in float32, and correlates cosines of the
 states with those of the centred supports. tokengeom counts, predicts L_mm with a proof, reads the model in batches as
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -42,13 +42,15 @@ LAYERS, WIDTH, HEADS, KEY_HEADS = 30, 576, 9, 3
 """Sizes of the random model, 135M parameters."""
 SMALL = (2, 64, 4, 4)
 """The same of the trained model, and of both with ``--quick``."""
-LOSS, MOST_STEPS, BATCH, LENGTH = 2.5, 600, 16, 32
+LOSS, MOST_STEPS, BATCH, LENGTH = 4.0, 2_000, 8, 32
 """Training: the loss in nats at which it ends, the most steps, and texts per step with their tokens."""
 
 
 def make_tokenizer(folder: Path, text: Path, tokenizer: Path | None, rows: int) -> int:
-    """Save a tokenizer with ``rows`` tokens, or copy the given one; returns the rows of its model."""
+    """Save a tokenizer with ``rows`` tokens, or the given one; returns the rows of its model."""
     import tokenizers
+
+    from tokengeom.corpus.huggingface_tokenizer import load_huggingface
 
     if tokenizer is None:
         words = tokenizers.pre_tokenizers.Whitespace().pre_tokenize_str(text.read_text(encoding="utf-8"))
@@ -59,9 +61,9 @@ def make_tokenizer(folder: Path, text: Path, tokenizer: Path | None, rows: int) 
         made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
         made.save(str(folder / "tokenizer.json"))
     else:
-        for path in tokenizer.iterdir():
-            shutil.copy(path, folder / path.name)
-        rows = max(rows, len(_tokenizer(folder)))
+        given = load_huggingface(tokenizer)
+        (folder / "tokenizer.json").write_text(given.to_json(), encoding="utf-8")
+        rows = max(rows, given.size)
     return rows
 
 
@@ -114,16 +116,7 @@ def encoded(folder: Path, text: str) -> list[int]:
     """Token ids of a text."""
     import tokenizers
 
-    path = folder / "tokenizer.json"
-    if path.is_file():
-        return list(tokenizers.Tokenizer.from_file(str(path)).encode(text).ids)
-    return list(_tokenizer(folder)(text)["input_ids"])
-
-
-def _tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
+    return list(tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids)
 
 
 def by_script(folder: Path, text: Path, contexts: int, device: str) -> None:
@@ -171,6 +164,7 @@ def ours(folder: Path, text: Path, contexts: int, device: str) -> None:
 
     from tokengeom.models import checkpoint_head
     from tokengeom.page.compare_models import compare_models
+    from tokengeom.problems.regularised_logits import Merging
 
     forward, plain = [0.0], checkpoint_head.all_logits
 
@@ -185,7 +179,10 @@ def ours(folder: Path, text: Path, contexts: int, device: str) -> None:
     checkpoint_head.all_logits = timed
     with stopwatch() as elapsed:
         curve = compare_models(folder, text, context=CONTEXT, top_contexts=contexts, device=device)
-        finish(elapsed(), [curve.points[0].m, round(1000 * forward[0])])
+        seconds = elapsed()
+    assert curve.stats is not None, "it was made here"
+    rows = Merging.of(curve.stats.P).a.size
+    finish(seconds, [curve.points[0].m, round(1000 * forward[0]), curve.stats.V, rows])
 
 
 def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: argparse.Namespace) -> None:
@@ -194,7 +191,10 @@ def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: a
     measured = measure_processes(sides, given.repeats)
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
     repeats = "once" if given.repeats == 1 else f"median of {given.repeats}"
-    name, note = f"compare --model, {model}, {given.contexts:,} contexts", f"weights of {size:.0f} MB"
+    own = measured["tokengeom"]
+    m, forward_ms, V, rows = own.answer
+    name = f"compare --model, {model}, V={V:,} ({rows:,} merged), {m:,} contexts of {given.name}"
+    note = f"weights of {size:.0f} MB"
     job = benchmark.job(f"{name}, with forward passes", repeats=repeats, note=note)
     rest = benchmark.job(f"{name}, without forward passes", repeats=repeats, note=note)
     for one, found in measured.items():
@@ -204,19 +204,19 @@ def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: a
             job.ours(found.seconds, **about)
         else:
             job.peer("one context at a time, without proof or intervals", found.seconds, **about)
-    own = measured["tokengeom"]
-    rest.ours(own.seconds - own.answer[1] / 1000)
+    rest.ours(own.seconds - forward_ms / 1000)
 
 
-def trained_model(text: Path, quick: bool) -> Path:
+def trained_model(text: Path, tokenizer: Path | None, quick: bool) -> Path:
     """Folder of a small model that is trained on a text, kept among the data of benchmarks."""
     rows = QUICK_ROWS if quick else TRAINED_ROWS
-    folder = data_folder() / f"trained-{rows}-{text.stat().st_size}"
+    tokens = "words" if tokenizer is None else tokenizer.name
+    folder = data_folder() / f"trained-{rows}-{tokens}-{text.stat().st_size}"
     if not (folder / "config.json").is_file():
         with tempfile.TemporaryDirectory(dir=data_folder()) as name:
             made = Path(name) / "model"
             made.mkdir()
-            make_tokenizer(made, text, None, rows)
+            rows = make_tokenizer(made, text, tokenizer, rows)
             make_model(made, rows, SMALL, encoded(made, text.read_text(encoding="utf-8")))
             made.rename(folder)
     return folder
@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, default=400, help="number of contexts")
     parser.add_argument("--model", type=Path, default=os.environ.get("TOKENGEOM_BENCHMARK_MODEL"), help="model folder")
     parser.add_argument("--text", type=Path, default=os.environ.get("TOKENGEOM_BENCHMARK_TEXT"), help="text file")
-    parser.add_argument("--tokenizer", type=Path, help="folder with a Hugging Face tokenizer, for the random model")
+    parser.add_argument("--tokenizer", type=Path, help="folder with a Hugging Face tokenizer, such as GPT-2's")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each side, which alternate")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--quick", action="store_true", help="tiny models")
@@ -236,17 +236,18 @@ def main() -> None:
     packages = ("tokengeom", "numpy", "torch", "transformers")
     with tempfile.TemporaryDirectory() as name:
         text = given.text or _stories(Path(name))
+        given.name = "the built-in stories" if given.text is None else "/".join(text.resolve().parts[-2:])
         if given.model is not None:
             benchmark = Benchmark("checkpoint", *packages, device=given.device, quick=given.quick)
             measure(benchmark, given.model.resolve().name, given.model, text, given)
             return
-        trained, folder = trained_model(text, given.quick), Path(name) / "model"
+        trained, folder = trained_model(text, given.tokenizer, given.quick), Path(name) / "model"
         folder.mkdir()
         rows = make_tokenizer(folder, text, given.tokenizer, QUICK_ROWS if given.quick else ROWS)
         make_model(folder, rows, SMALL if given.quick else (LAYERS, WIDTH, HEADS, KEY_HEADS), ())
         benchmark = Benchmark("checkpoint", *packages, device=given.device, quick=given.quick)
-        names = {folder: "a tiny model" if given.quick else f"135M random weights, V={rows:,}"}
-        names[trained] = "a tiny trained model" if given.quick else f"a small trained model, V={TRAINED_ROWS:,}"
+        names = {folder: "a tiny model" if given.quick else "135M random weights"}
+        names[trained] = "a tiny trained model" if given.quick else "a small trained model"
         for made, model in names.items():
             measure(benchmark, model, made, text, given)
 

@@ -1,6 +1,7 @@
 """Prediction at a loss in the gamma_2 norm: compared with cvxpy's semidefinite form, and with the nuclear norm.
 
     python -m benchmarks.gamma2_at_loss            # built-in stories; takes some minutes
+    python -m benchmarks.gamma2_at_loss --text stories.txt --sizes 400x1200      # and words of a text, to 1e-3
     python -m benchmarks.gamma2_at_loss --quick    # small sizes, seconds
 
 cvxpy solves ``min CE(L) + lambda t`` with ``[[A, L], [L^T, B]]`` positive semidefinite and diagonals at most t, for the
@@ -17,7 +18,10 @@ one run, and iterations, which a busy machine does not change, are those of the 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +38,9 @@ LOSS_GAP, TOLERANCE = 0.05, 1e-4
 LOSS_GAPS = (2.0, 0.3, 0.03, 1e-3, 1e-6)
 SIZES = ((60, 30), (400, 104), (1000, 300))
 """Contexts and vocabulary of the comparison with the nuclear norm."""
+TEXT_LOSS_GAPS, TEXT_TOLERANCE = (2.0, 0.5, 0.05, 1e-3, 1e-6), 1e-3
+FINER_LOSS_GAPS, FINER_TOLERANCE = (0.05, 1e-6), 1e-4
+"""Loss gaps and tolerances for a text."""
 
 
 def whole(stats: tg.NextTokenStatistics, lam: float) -> Gamma2Logits:
@@ -102,23 +109,44 @@ def iterations(found: LossPrediction) -> int:
 
 
 def compare_with_nuclear(benchmark: Benchmark, contexts: int, vocabulary: int) -> None:
-    """Seconds and iterations in both norms, at every loss gap by itself, and along all of them."""
+    """Both norms on built-in stories, at every loss gap by itself, and along all of them."""
     stats = statistics(contexts, vocabulary)
-    features = tg.predict(stats)
+    features, where = tg.predict(stats), f"V={stats.V}, m={stats.m}"
     gaps = [gap for gap in LOSS_GAPS if gap < 0.95 * features.largest_gap]
-    where = f"V={stats.V}, m={stats.m}"
-    norms: dict[str, dict[str, Any]] = {norm: {"norm": norm, "tolerance": TOLERANCE} for norm in ("gamma2", "nuclear")}
+    compare_cold(benchmark, stats, gaps, TOLERANCE, where)
+    compare_warm(benchmark, stats, gaps, TOLERANCE, where)
+
+
+def compare_on_text(benchmark: Benchmark, text: Path, vocabulary: int, contexts: int) -> None:
+    """Both norms on words of a text."""
+    stats = tg.count(text, tokenizer="word", context=4, top_contexts=contexts, vocabulary=vocabulary)
+    where = f"words of {'/'.join(text.resolve().parts[-2:])}, V={stats.V:,}, m={stats.m:,}"
+    compare_cold(benchmark, stats, TEXT_LOSS_GAPS, TEXT_TOLERANCE, f"{where}, to {TEXT_TOLERANCE:.0e}")
+    compare_warm(benchmark, stats, TEXT_LOSS_GAPS, TEXT_TOLERANCE, f"{where}, to {TEXT_TOLERANCE:.0e}")
+    compare_cold(benchmark, stats, FINER_LOSS_GAPS, FINER_TOLERANCE, f"{where}, to {FINER_TOLERANCE:.0e}")
+
+
+def compare_cold(
+    benchmark: Benchmark, stats: tg.NextTokenStatistics, gaps: Sequence[float], tolerance: float, where: str
+) -> None:
+    """Seconds and iterations of a prediction by itself at every loss gap."""
     for gap in gaps:
         job = benchmark.job(f"gamma_2 norm at a loss gap of {gap:g}, cold, {where}", repeats="once")
-        for norm, how in norms.items():
+        for norm in ("gamma2", "nuclear"):
             with stopwatch() as elapsed:
-                found = tg.predict(stats, loss_gap=gap, **how)
+                found = tg.predict(stats, loss_gap=gap, norm=norm, tolerance=tolerance)
                 _add(job, norm, elapsed(), [found])
-    shown = f"{len(gaps)} loss gaps from {gaps[0]:g} to {gaps[-1]:g}"
+
+
+def compare_warm(
+    benchmark: Benchmark, stats: tg.NextTokenStatistics, gaps: Sequence[float], tolerance: float, where: str
+) -> None:
+    """The same along all of them, each from those before."""
+    features, shown = tg.predict(stats), f"{len(gaps)} loss gaps from {gaps[0]:g} to {gaps[-1]:g}"
     job = benchmark.job(f"gamma_2 norm at {shown}, warm, {where}", repeats="once")
-    for norm, how in norms.items():
+    for norm in ("gamma2", "nuclear"):
         with stopwatch() as elapsed:
-            points = features.path(gaps, **how)
+            points = features.path(gaps, norm=norm, tolerance=tolerance)
             _add(job, norm, elapsed(), points)
 
 
@@ -135,13 +163,18 @@ def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    quick = parser.parse_args().quick
+    parser.add_argument("--text", type=Path, default=os.environ.get("TOKENGEOM_BENCHMARK_TEXT"), help="text file")
+    parser.add_argument("--sizes", nargs="+", default=["400x1200"], help="tokens x contexts of the text")
+    given = parser.parse_args()
+    quick = given.quick
     benchmark = Benchmark("gamma2_at_loss", "tokengeom", "numpy", "cvxpy", "scs", quick=quick)
     tg.predict(statistics(20, 10), loss_gap=LOSS_GAP, norm="gamma2")
     for contexts, vocabulary in [(10, 6)] if quick else [(20, 10), (40, 20)]:
         compare_with_cvxpy(benchmark, contexts, vocabulary)
     for contexts, vocabulary in [(20, 10)] if quick else SIZES:
         compare_with_nuclear(benchmark, contexts, vocabulary)
+    for size in given.sizes if given.text else ():
+        compare_on_text(benchmark, given.text, *map(int, size.split("x")))
 
 
 if __name__ == "__main__":

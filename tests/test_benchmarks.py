@@ -199,6 +199,17 @@ def test_a_machine_that_is_busy_from_the_beginning_is_known_by_the_kept_rows(
     assert not is_busy or "1.7 times as long as at best" in found.busy
 
 
+def test_rows_that_name_no_processor_are_of_a_machine_with_the_same_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKENGEOM_BENCHMARK_RESULTS", str(tmp_path))
+    names = ("2 cores, 24 GiB", "One, 2 cores, 24 GiB", "Two, 2 cores, 24 GiB", "2 cores, 64 GiB")
+    for k, name in enumerate(names):
+        rows.append(dataclasses.replace(row("2026-01-01T00:00:00Z", OURS, 1.0), machine=name, reference=0.01 * k))
+    assert rows.references("One, 2 cores, 24 GiB") == [0.0, 0.01]
+    assert rows.references("One, 12 cores, 24 GiB") == []
+
+
 def test_a_machine_is_named_with_its_processor() -> None:
     assert f"{os.cpu_count()} cores" in rows.machine()
     cpu = Path("/proc/cpuinfo")

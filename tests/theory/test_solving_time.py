@@ -22,10 +22,11 @@ from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory import solving_time as module
 from tokengeom.theory.at_loss import LossSettings
-from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.loss_path import FITTED_FROM, LossPath
 from tokengeom.theory.predict import estimate_prediction, predict
 from tokengeom.theory.solving_time import (
     GAMMA2_AT_LOSS,
+    GAMMA2_FITTED,
     LIMIT,
     NUCLEAR_AT_LOSS,
     Speed,
@@ -99,11 +100,27 @@ def test_memory_is_that_which_tracemalloc_sees(
     assert peak / 1.3 <= sum(size for size, _ in work.needed(80, 300, Backend.on())) <= 2 * peak
 
 
+@pytest.mark.parametrize(("V", "m"), [(40, 100), (104, 300)])
+@pytest.mark.parametrize("gap", [2.0, 0.5, 0.05, 1e-3, 1e-5])
+def test_iterations_in_the_gamma2_norm_are_about_those_of_searches(gap: float, V: int, m: int) -> None:
+    stats = tg.count(top_contexts=m, vocabulary=V)
+    path = LossPath(stats.P, stats.pi, entropy=stats.entropy, settings=LossSettings("gamma2", 1e-3))
+    found = re.search(r"(\d+) iterations in total", path.at(gap).status)
+    assert found is not None
+    share = gap / path.largest_gap
+    work = work_at_loss("gamma2", share, fitted=share >= FITTED_FROM)
+    fewest, most = (count * 3.0 / work.digits for count in work.iterations)
+    assert most < 3.0 * fewest
+    assert fewest / 1.6 < int(found[1]) < 1.6 * most
+
+
 def test_work_at_a_loss_grows_as_the_loss_falls_in_the_gamma2_norm_only() -> None:
-    assert work_at_loss("nuclear", 104, 400, 1e-6) == NUCLEAR_AT_LOSS
-    assert work_at_loss("gamma2", 104, 400, 1.0).iterations == GAMMA2_AT_LOSS.iterations
-    assert work_at_loss("gamma2", 104, 400, 1e-3).iterations > GAMMA2_AT_LOSS.iterations
-    assert work_at_loss("gamma2", 416, 400, 1e-3).iterations > work_at_loss("gamma2", 104, 400, 1e-3).iterations
+    assert work_at_loss("nuclear", 1e-6, fitted=False) == NUCLEAR_AT_LOSS
+    assert work_at_loss("gamma2", 0.05, fitted=False) == GAMMA2_AT_LOSS
+    first, last = (work_at_loss("gamma2", share, fitted=False).iterations for share in (1e-4, 1e-7))
+    assert GAMMA2_AT_LOSS.iterations < first < last
+    each = {work.seconds(200, 600, Speed(1e-10, 1e-10, 1e-10)) for work in (GAMMA2_FITTED, GAMMA2_AT_LOSS)}
+    assert 0.5 < min(each) / max(each) < 0.8
 
 
 def test_time_is_iterations_times_the_measured_speed(monkeypatch: pytest.MonkeyPatch) -> None:

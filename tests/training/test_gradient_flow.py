@@ -9,7 +9,6 @@ from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, cosines
-from tokengeom.core.progress import SilentProgress
 from tokengeom.training.gradient_flow import flow_to
 from tokengeom.training.objective import SoftLabels
 from training_problems import random_statistics
@@ -30,8 +29,7 @@ def problem() -> tuple[SoftLabels, csc_array]:
 def flow(
     labels: SoftLabels, Phi: csc_array, gap: float, start: float = 1.0, most: int = 1000
 ) -> tuple[Float, Float, int]:
-    with SilentProgress().stage("", None) as stage:
-        return flow_to(labels, Phi, gap, (start, start), most, stage)
+    return flow_to(labels, Phi, gap, (start, start), most, lambda step, loss_gap: None)
 
 
 def closed(labels: SoftLabels, Phi: Float, gap: float, start: float) -> tuple[Float, Float, Float]:

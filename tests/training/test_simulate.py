@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -239,6 +240,20 @@ def test_gradient_flow_is_one_replicate_that_is_not_random(tmp_path: Path) -> No
     assert tg.verify(tmp_path / "flow").ok
 
 
+def test_the_time_of_gradient_flow_is_that_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats, seconds = small_stories(), itertools.count()
+    flow = simulate(stats, optimizer="gradient-flow", loss_gap=0.1)
+    monkeypatch.setattr("tokengeom.training.simulate.time.monotonic", lambda: float(next(seconds)))
+    how: dict[str, Any] = {"optimizer": "gradient-flow", "loss_gap": 0.1}
+    whole = estimate_simulation(stats, **how, rehearsal=600.0)
+    assert whole.what.startswith("Gradient flow of ")
+    assert whole.shortest <= flow.steps[0] <= whole.longest, "every step takes a second"
+    begun = estimate_simulation(stats, **how, rehearsal=0.0)
+    assert begun.longest == pytest.approx(UNSURE**2 * begun.shortest)
+    assert begun.shortest <= flow.steps[0] <= begun.longest
+    assert begun.bytes == whole.bytes > 0
+
+
 def test_a_loss_that_is_not_reached_is_said() -> None:
     simulation = simulate(small_stories(), like=trained(), replicates=2, steps=3)
     assert simulation.steps == (3, 3)
@@ -252,8 +267,6 @@ def test_the_time_is_estimated_as_a_range() -> None:
     whole = estimate_simulation(small_stories(), like=trained(), rehearsal=600.0)
     assert whole.longest == pytest.approx(SURE**2 * whole.shortest)
     assert tg.estimate("simulate", small_stories(), like=trained(), replicates=2).what.startswith("Simulating 2")
-    with pytest.raises(InputError, match="not known beforehand"):
-        estimate_simulation(small_stories(), optimizer="gradient-flow", loss_gap=0.5)
 
 
 def test_a_long_simulation_says_once_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

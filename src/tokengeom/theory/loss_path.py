@@ -112,7 +112,8 @@ class LossPath:
         """The time and memory that the first prediction is expected to take; later ones start from earlier ones."""
         self._require(loss_gap)
         rows, columns = self.merging.a.size, self.merging.n.size
-        return work_at_loss(self.settings.norm, rows, columns, loss_gap).estimate(
+        work = work_at_loss(self.settings.norm, loss_gap / self.largest_gap, fitted=self._is_fitted(loss_gap))
+        return work.estimate(
             f"Prediction at a loss ({NORMS[self.settings.norm]}) of {rows:,} x {columns:,} (merged)",
             (rows, columns),
             self.problem.backend,
@@ -127,13 +128,17 @@ class LossPath:
         with blas_threads_for(self.merging.a.size, self.merging.n.size):
             return self._search(loss_gap, progress or SilentProgress())
 
+    def _is_fitted(self, loss_gap: float) -> bool:
+        """Whether factors are fitted to a loss gap."""
+        share = FITTED_FROM_IF_LARGE if self.merging.entries > LARGE else FITTED_FROM
+        return self.gamma2 and loss_gap >= share * self.largest_gap
+
     def _search(self, loss_gap: float, progress: AbstractProgress) -> LossPrediction:
         target = math.log(loss_gap)
         log_lam, slope = self._first_guess(target)
         # Two points that were solved before predict the next well enough to solve it at once.
         trusted, start = self.gamma2 or len(self._solved) > 1, None
-        large = self.merging.entries > LARGE
-        fitted = self.gamma2 and loss_gap >= (FITTED_FROM_IF_LARGE if large else FITTED_FROM) * self.largest_gap
+        fitted = self._is_fitted(loss_gap)
         wanted, iterations, seconds = self.settings.tolerance, 0, 0.0
         points: list[tuple[float, float]] = []
         with progress.stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:

@@ -112,21 +112,24 @@ LIMIT = Work(1.5, 3.5, 0.2, 75.0, iterations=(45, 150), digits=6.0, arrays=32, s
 """NTP-SVM*, the prediction in the limit."""
 NUCLEAR_AT_LOSS = Work(1.5, 3.5, 0.6, 320.0, iterations=(45, 90), digits=4.0, arrays=46, square_arrays=10)
 """The search for the point of the path at a loss, in the nuclear norm: iterations are those of all its solves."""
-GAMMA2_AT_LOSS = Work(2.7, 0.0, 1.4, 390.0, iterations=(60, 250), digits=4.0, arrays=50, square_arrays=10)
-"""The same in the gamma_2 norm; iterations are those of 104 merged tokens, at a gap of 0.1 nats or more."""
-GAMMA2_SIDE, GAMMA2_GAP, GAMMA2_PER_DECADE = 104, 0.1, 0.9
-"""Where the iterations in the gamma_2 norm were counted, and by how much they grow per factor of 10 in the loss gap."""
+GAMMA2_AT_LOSS = Work(2.7, 0.0, 1.4, 300.0, iterations=(45, 90), digits=4.0, arrays=50, square_arrays=10)
+"""The same in the gamma_2 norm at `GAMMA2_SHARE` of the loss gap of a uniform guess, by splitting."""
+GAMMA2_SHARE, GAMMA2_PER_DECADE = 0.01, 0.2
+"""Where these were counted, and by how much they grow per factor of 10 in the loss gap. The size hardly matters."""
+GAMMA2_FITTED = replace(GAMMA2_AT_LOSS, products=1.7, eigen=0.85, passes=190.0, iterations=(50, 150))
+"""The same at a high loss, to which factors are fitted: many iterations are steps of the fit, which cost less."""
 
 
-def work_at_loss(norm: str, rows: int, columns: int, loss_gap: float) -> Work:
-    """The work of a prediction at a loss: in the gamma_2 norm and at low losses it grows with size and falling loss."""
+def work_at_loss(norm: str, share: float, *, fitted: bool) -> Work:
+    """The work of a prediction at a loss gap, a share of that of a uniform guess, to which factors are fitted or not.
+
+    In the gamma_2 norm it grows where a low loss falls.
+    """
     if norm == "nuclear":
         return NUCLEAR_AT_LOSS
-    if loss_gap >= GAMMA2_GAP:
-        # Factors are fitted to the loss, in steps whose number hardly depends on the size.
-        return GAMMA2_AT_LOSS
-    decades = math.log10(GAMMA2_GAP / max(loss_gap, 1e-300))
-    growth = math.sqrt(min(rows, columns) / GAMMA2_SIDE) * (1.0 + GAMMA2_PER_DECADE * decades)
+    if fitted:
+        return GAMMA2_FITTED
+    growth = 1.0 + GAMMA2_PER_DECADE * max(math.log10(GAMMA2_SHARE / max(share, 1e-300)), 0.0)
     fewest, most = GAMMA2_AT_LOSS.iterations
     return replace(GAMMA2_AT_LOSS, iterations=(round(fewest * growth), round(most * growth)))
 

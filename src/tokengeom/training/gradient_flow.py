@@ -19,6 +19,7 @@ and ``K = Phi^T A^T A Phi`` it is, with ``M = Phi^T Phi``::
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
 import numpy as np
@@ -27,7 +28,6 @@ from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractStage
 from tokengeom.core.resources import require_memory
 from tokengeom.training.objective import SoftLabels
 
@@ -38,16 +38,22 @@ TOLERANCE = 1e-4
 
 
 def flow_to(
-    labels: SoftLabels, Phi: csc_array, loss_gap: float, starts: tuple[float, float], most: int, stage: AbstractStage
+    labels: SoftLabels,
+    Phi: csc_array,
+    loss_gap: float,
+    starts: tuple[float, float],
+    most: int,
+    seen: Callable[[int, float], object],
 ) -> tuple[Float, Float, int]:
     """W (V x d) and A (d x F) where the flow reaches a loss gap, for d = V + F, and the steps to it, at most ``most``.
 
-    ``starts`` are w and a. The loss gap must be less than that of a uniform guess, where the flow begins.
+    ``starts`` are w and a; ``seen`` is told every step and its loss gap. The loss gap must be less than that of a
+    uniform guess, where the flow begins.
     """
     V, F = labels.V, Phi.shape[0]
     d, (w, a), turned, steps = V + F, starts, Phi.T.tocsr(), count()
     require_memory(
-        8 * _COPIES * d * d,
+        flow_bytes(V, F),
         f"The gradient flow of {V:,} tokens and {F:,} features",
         "Use optimizer='gd', whose replicates are narrower, or fewer contexts.",
     )
@@ -61,9 +67,9 @@ def flow_to(
         return np.concatenate([X @ Z[V:], X.T @ Z[:V]]).reshape(-1)
 
     def left(_: float, z: Float) -> float:
-        gap = labels.loss_gap(logits(z))
-        stage.advance(0.0, f"loss gap {gap:.3g}")
-        if next(steps) > most:
+        gap, step = labels.loss_gap(logits(z)), next(steps)
+        seen(step, gap)
+        if step > most:
             raise ProblemError(
                 f"Gradient flow must reach the loss gap of {loss_gap:.3g} nats; after {most:,} steps it is at "
                 f"{gap:.3g}. Ask for a larger loss gap, or allow more steps."
@@ -76,3 +82,8 @@ def flow_to(
     done = solve_ivp(slope, (0.0, np.inf), start, t_eval=[], events=left, rtol=TOLERANCE, atol=1e-2 * TOLERANCE)
     Z = done.y_events[0][0].reshape(d, d)
     return np.array(Z[:V]), np.array(Z[V:].T), done.nfev // 6
+
+
+def flow_bytes(V: int, F: int) -> int:
+    """Bytes that the flow of V tokens and F features holds at its peak."""
+    return 8 * _COPIES * (V + F) ** 2

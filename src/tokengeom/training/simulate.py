@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -26,7 +27,7 @@ from tokengeom.models.networks.tied import TIES
 from tokengeom.results.registry import load
 from tokengeom.statistics.context_features import KERNEL, OWN, ContextFeatures
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
-from tokengeom.training.gradient_flow import flow_to
+from tokengeom.training.gradient_flow import flow_bytes, flow_to
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer, optimizer_named, optimizer_names
 from tokengeom.training.run import Run
@@ -139,13 +140,17 @@ def estimate_simulation(
     range. Parameters are those of `simulate`.
     """
     chosen, given = make(SimulationSettings, settings, "estimate_simulation"), statistics_of(stats, "simulate")
-    if chosen.optimizer == FLOW:
-        raise InputError(f"The time of {FLOW} is not known beforehand: its steps follow the loss.")
     how, gap = _plan(given, _run(like, given), chosen)
-    training, own = TrainingSettings(**how), _own(given, chosen)
-    together = _at_a_time(given, training, chosen.replicates, own)
-    begun = _Beginning(_bytes_each(given, training, own), given, training, gap, chosen.replicates, together)
+    own = _own(given, chosen)
     with blas_threads_for(given.V, given.m), SilentProgress().stage("", None) as silent:
+        if chosen.optimizer == FLOW:
+            begun = _flow_beginning(given, how, gap, own)
+            with suppress(_EnoughSeen):
+                _flow(given, how, gap, lambda step, loss_gap: begun.add_until_enough(step, loss_gap, rehearsal), own)
+            return begun.expected()
+        training = TrainingSettings(**how)
+        together = _at_a_time(given, training, chosen.replicates, own)
+        begun = _Beginning.of_replicates(given, training, gap, chosen.replicates, together, own)
         trained = TiedReplicates(given, _seeds(training, together), own)
         for gaps in _records(trained, gap, silent):
             begun.add(trained.step, float(gaps.max()))
@@ -154,26 +159,44 @@ def estimate_simulation(
     return begun.expected()
 
 
-class _Beginning:
-    """Steps, loss gaps and times at the beginning of the first batch of replicates: how long all of them take."""
+class _EnoughSeen(Exception):  # noqa: N818 - not an error
+    """A rehearsal ends."""
 
-    def __init__(
-        self,
-        each: int,
+
+class _Beginning:
+    """Steps, loss gaps and times at the beginning of the first of ``batches``: how long all of them take.
+
+    ``what``, ``most``, ``held``
+        What is done, the most steps of a batch, and the bytes that it holds.
+    """
+
+    def __init__(self, what: str, gap: float, most: int, held: int, batches: int = 1) -> None:
+        self.what, self.gap, self.most, self.held, self.batches = what, gap, most, held, batches
+        self.seen, self.times, self.began = list[tuple[int, float]](), list[float](), time.monotonic()
+
+    @staticmethod
+    def of_replicates(
         stats: NextTokenStatistics,
         chosen: TrainingSettings,
         gap: float,
         replicates: int,
         together: int,
-    ) -> None:
-        self.each = each
-        self.stats, self.chosen, self.gap, self.replicates, self.together = stats, chosen, gap, replicates, together
-        self.seen, self.times, self.began = list[tuple[int, float]](), list[float](), time.monotonic()
+        own: ContextFeatures | None,
+    ) -> _Beginning:
+        """The beginning of replicates, of which so many are trained together."""
+        what, batches = f"Simulating {replicates} replicates on {_size(stats)}", math.ceil(replicates / together)
+        return _Beginning(what, gap, chosen.steps, together * _bytes_each(stats, chosen, own), batches)
 
     def add(self, step: int, gap: float) -> None:
         """A record."""
         self.seen.append((step, gap))
         self.times.append(time.monotonic())
+
+    def add_until_enough(self, step: int, gap: float, seconds: float) -> None:
+        """A record, after which the rehearsal may end."""
+        self.add(step, gap)
+        if self.is_enough(seconds):
+            raise _EnoughSeen
 
     def is_enough(self, seconds: float) -> bool:
         """Whether the batch has ended, or has trained for so many seconds, or for longer where its loss hardly fell."""
@@ -182,16 +205,19 @@ class _Beginning:
         return gap <= self.gap or (self.times[-1] - self.began > enough and len(self.seen) >= FEWEST_RECORDS)
 
     def expected(self) -> Estimate:
-        """The time and memory of all replicates."""
-        seen, times, most = self.seen, self.times, self.chosen.steps
+        """The time and memory of all batches."""
+        seen, times, most = self.seen, self.times, self.most
         # The first steps may compile and load code.
         first = max(min(len(seen) // 3, len(seen) - 2), 0)
         pace = (times[-1] - times[first]) / max(seen[-1][0] - seen[first][0], 1)
         known = seen[-1][1] <= self.gap or seen[-1][0] >= most
-        batches = math.ceil(self.replicates / self.together)
-        seconds, spread = batches * pace * min(steps_to(self.gap, seen), float(most)), SURE if known else UNSURE
-        what = f"Simulating {self.replicates} replicates on {self.stats.V:,} tokens x {self.stats.m:,} contexts"
-        return Estimate(what, seconds / spread, seconds * spread, self.together * self.each)
+        seconds = self.batches * pace * min(steps_to(self.gap, seen), float(most))
+        spread = SURE if known else UNSURE
+        return Estimate(self.what, seconds / spread, seconds * spread, self.held)
+
+
+def _size(stats: NextTokenStatistics) -> str:
+    return f"{stats.V:,} tokens x {stats.m:,} contexts"
 
 
 def steps_to(gap: float, seen: Sequence[tuple[int, float]]) -> float:
@@ -286,7 +312,7 @@ def simulated(
         if is_flow:
             assert gap is not None, "gradient flow has no last step"
             with shown.stage("Simulating", None) as stage:
-                parts = _flow(stats, how, gap, stage, own)
+                parts = _flow(stats, how, gap, lambda _, reached: stage.advance(0.0, f"loss gap {reached:.3g}"), own)
         else:
             parts = _train(stats, TrainingSettings(**how), gap, replicates, shown, own)
         known = {"ties": how["ties"], "own": own, "wanted": 0.0, "statistics_hash": stats.hash, "stats": stats}
@@ -308,8 +334,10 @@ def _train(
     require_memory(kept, f"The weights of {replicates:,} replicates", "Take fewer replicates or dimensions.")
     ended, seeds = list[tuple[int, Arrays]](), _seeds(chosen, replicates)
     while len(ended) < replicates:
-        together, each = _at_a_time(stats, chosen, replicates - len(ended), own), _bytes_each(stats, chosen, own)
-        begun = None if ended or gap is None else _Beginning(each, stats, chosen, gap, replicates, together)
+        together = _at_a_time(stats, chosen, replicates - len(ended), own)
+        begun = None
+        if not ended and gap is not None:
+            begun = _Beginning.of_replicates(stats, chosen, gap, replicates, together, own)
         settings = seeds[len(ended) : len(ended) + together]
         with progress.stage("Simulating", float(chosen.steps)) as stage:
             ended += _train_together(TiedReplicates(stats, settings, own), gap, stage, begun, progress)
@@ -377,7 +405,7 @@ def _train_together(
         if begun is not None:
             begun.add(trained.step, float(gaps.max()))
             if begun.is_enough(REHEARSAL):
-                if begun.seen[-1][1] > begun.gap or begun.replicates > begun.together:
+                if begun.seen[-1][1] > begun.gap or begun.batches > 1:
                     begun.expected().announce(progress)
                 begun = None
         ends = gaps <= (-math.inf if gap is None else gap)
@@ -391,16 +419,27 @@ def _train_together(
     return [found[r] for r in sorted(found)]
 
 
+def _features(stats: NextTokenStatistics, how: Mapping[str, Any], own: ContextFeatures | None) -> ContextFeatures:
+    return own or ContextFeatures.of_contexts(np.asarray(stats.contexts), how["ties"])
+
+
+def _flow_beginning(
+    stats: NextTokenStatistics, how: Mapping[str, Any], gap: float, own: ContextFeatures | None
+) -> _Beginning:
+    F = _features(stats, how, own).F
+    return _Beginning(f"Gradient flow of {F:,} features on {_size(stats)}", gap, how["steps"], flow_bytes(stats.V, F))
+
+
 def _flow(
     stats: NextTokenStatistics,
     how: Mapping[str, Any],
     gap: float,
-    stage: AbstractStage,
+    seen: Callable[[int, float], object],
     own: ContextFeatures | None,
 ) -> dict[str, Any]:
-    """Integrate the gradient flow."""
-    Phi = (own or ContextFeatures.of_contexts(np.asarray(stats.contexts), how["ties"])).matrix
+    """Integrate the gradient flow; ``seen`` is told its steps and loss gaps."""
+    Phi = _features(stats, how, own).matrix
     starts = float(how.get("head_start", 1.0)), float(how.get("feature_start", 1.0))
-    W, A, steps = flow_to(SoftLabels.from_statistics(stats), Phi, gap, starts, how["steps"], stage)
+    W, A, steps = flow_to(SoftLabels.from_statistics(stats), Phi, gap, starts, how["steps"], seen)
     settings = {"optimizer": {"name": FLOW}, "head_start": starts[0], "feature_start": starts[1]}
     return {"heads": W, "A": A, "gain": None, "steps": (steps,), "settings": settings}

@@ -60,8 +60,8 @@ def _what(page: Page, known: TiedContexts) -> str:
     if known.simulated is None:
         return f"{what} {proven}"
     return (
-        f"{what} {proven} Tied features were also trained as the model was, with its optimizer and to its loss, or more "
-        f"quickly where that takes long: the mean of {SEEDS} random starts."
+        f"{what} {proven} Tied features were also trained as the model was, with its optimizer and to its loss, or "
+        f"more quickly where that takes long: the mean of {SEEDS} random starts."
     )
 
 
