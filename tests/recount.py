@@ -6,12 +6,13 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
 K = TypeVar("K")
+Vectors = Sequence[Sequence[float]]
 OTHER = "(other tokens)"
 """What the package calls the token that stands for merged ones."""
 
@@ -177,6 +178,36 @@ def entropy(pairs: Counter[tuple[str, str]] | dict[tuple[str, str], int]) -> flo
     """Entropy of the next token given the context, in nats."""
     total, contexts = sum(pairs.values()), _added((context, times) for (context, _), times in pairs.items())
     return -sum(times / total * math.log(times / contexts[context]) for (context, _), times in pairs.items())
+
+
+def shared(*texts: dict[tuple[str, str], int]) -> list[dict[tuple[str, str], int]]:
+    """Windows of several texts whose context and token occur, among these windows, in all of them."""
+    left = [dict(pairs) for pairs in texts]
+    while True:
+        contexts, tokens = (set.intersection(*({pair[k] for pair in pairs} for pairs in left)) for k in (0, 1))
+        kept = [{(c, z): n for (c, z), n in pairs.items() if c in contexts and z in tokens} for pairs in left]
+        if kept == left:
+            return kept
+        left = kept
+
+
+def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+    """Cosine of two vectors."""
+    return sum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+
+
+def agreement(first: Vectors, second: Vectors, unit: Sequence[object]) -> float:
+    """Correlation of the cosines of two geometries over pairs of items of different units."""
+    pairs = [(i, j) for i in range(len(unit)) for j in range(i) if unit[i] != unit[j]]
+    x, y = ([cosine(vectors[i], vectors[j]) for i, j in pairs] for vectors in (first, second))
+    a, b = ([value - sum(values) / len(values) for value in values] for values in (x, y))
+    return cosine(a, b)
+
+
+def without_mean(rows: Vectors) -> list[list[float]]:
+    """Vectors without their mean."""
+    means = [sum(entries) / len(rows) for entries in zip(*rows, strict=True)]
+    return [[entry - mean for entry, mean in zip(row, means, strict=True)] for row in rows]
 
 
 def _added(counted: Iterable[tuple[K, int]]) -> Counter[K]:

@@ -470,6 +470,48 @@ def test_everything_said_about_a_text_is_what_a_recount_says(name: str) -> None:
             text_sentences.check_neighbours(contents.prediction.neighbours(asked, items=items), truth)
 
 
+@pytest.mark.parametrize("name", ["split already", "case"])
+def test_cosines_and_agreements_are_those_of_plain_loops_over_w_and_h(name: str) -> None:
+    truth, contents = recount.Recount(recount.TEXTS[name]), made(name)
+    stats, run, comparison = contents.stats, contents.runs[RUN], contents.comparisons[RUN]
+    judged = next((at for at in contents.at_loss[RUN] if at.norm == comparison.norm), contents.prediction)
+    names = [stats.context_text(j) for j in range(stats.m)]
+    supports = [frozenset(token for context, token in truth.pairs if context == one) for one in names]
+    kinds: dict[Items, tuple[list[str], list[object], recount.Vectors, recount.Vectors]] = {
+        "contexts": (names, [*supports], judged.H.T.tolist(), run.H.T.tolist()),
+        "tokens": (
+            list(stats.vocabulary),
+            list(range(stats.V)),
+            *(recount.without_mean(W.tolist()) for W in (judged.W, run.W)),
+        ),
+    }
+    for items, (known, unit, predicted, trained) in kinds.items():
+        said = comparison.context_agreement if items == "contexts" else comparison.token_agreement
+        assert said.value == pytest.approx(recount.agreement(predicted, trained, unit), abs=1e-6)
+        for row in judged.pairs(10, items, stats).rows:
+            i, j = known.index(row.first), known.index(row.second)
+            assert row.cosine == pytest.approx(recount.cosine(predicted[i], predicted[j]), abs=1e-6)
+
+
+def test_the_counts_of_a_comparison_of_two_texts_are_those_of_a_recount() -> None:
+    whole = replace(recount.TEXTS["case"], top_contexts=None, vocabulary=None)
+    (words,) = whole.documents
+    texts = [replace(whole, documents=[part]) for part in (words[:90], [*words[60:], "a", "new", "word", "here"])]
+    counted = [tg.count(text.written, context=2, tokenizer="whitespace") for text in texts]
+    found = tg.compare_texts(*counted, permutations=0, halves=False, top=3)
+    pairs = [recount.Recount(text).pairs for text in texts]
+    shared = recount.shared(*pairs)
+    contexts, tokens = ({pair[part] for pair in shared[0]} for part in (0, 1))
+    said = " ".join(found.summary().split())
+    assert f"The texts share {len(tokens):,} tokens and {len(contexts):,} contexts" in said
+    for side, (one, alone) in enumerate(zip((found.first, found.second), pairs, strict=True)):
+        here, there = shared[side], shared[1 - side]
+        assert (one.tokens, one.contexts) == tuple(len({pair[part] for pair in alone}) for part in (1, 0))
+        assert (one.windows, one.all_windows) == (sum(here.values()), sum(alone.values()))
+        assert one.only_pairs == len(here.keys() - there.keys())
+        assert one.only_once == sum(here[pair] == 1 for pair in here.keys() - there.keys())
+
+
 @pytest.mark.parametrize("name", recount.TEXTS)
 def test_what_is_said_about_context_lengths_is_what_a_recount_says(name: str) -> None:
     text = recount.TEXTS[name]

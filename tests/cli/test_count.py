@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -43,6 +44,21 @@ def test_the_summary_is_readable(tmp_path: Path) -> None:
     ):
         assert text in done.stdout
     assert "\x1b[" not in done.stdout, "colours only on a terminal"
+
+
+def test_texts_that_are_split_into_tokens_already_keep_them_and_are_compared_by_them(tmp_path: Path) -> None:
+    random, words = Random(0), ["the", "cat", "saw", "a", "dog", "<unk>", "@-@"]
+    for name in ("one", "two"):
+        said = "".join(f"{' '.join(random.choices(words, k=6))} , it ran . " for _ in range(60))
+        (tmp_path / f"{name}.txt").write_text(said)
+    first = run_here("count", tmp_path / "one.txt", "--context", 1, "--out", tmp_path / "one")
+    assert (first.code, "Tokens are what stands between white space" in " ".join(first.out.split())) == (0, True)
+    assert "--tokenizer word" in first.out
+    done = run("count", "-", "--context", 1, "--quiet", "--out", tmp_path / "two", stdin=said)
+    assert done.returncode == 0, done.stderr
+    compared = run_here("compare-texts", tmp_path / "one", tmp_path / "two", "--json")
+    assert compared.code == 0, compared.err
+    assert json.loads(compared.out)["first"]["tokens"] == len({*words, ",", "it", "ran", "."})
 
 
 def test_standard_input_and_quiet(tmp_path: Path) -> None:

@@ -395,7 +395,7 @@ def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
         return "whitespace", f"Tokens are what stands between white space, in its own case: {why}."
     return "word", (
         "Tokens are lower-case words and punctuation marks, because white space or punctuation separates words "
-        f"({rounded_percent(spaces)} of the characters are white space)."
+        f"({spaces:.0%} of the characters are white space)."
     )
 
 
