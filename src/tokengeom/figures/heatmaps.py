@@ -96,7 +96,7 @@ def pattern_triple(
         f"centred; nuclear norm {prediction.proxy_nuclear_norm:.6g}. Right: L^mm, the matrix of smallest nuclear norm "
         f"({prediction.nuclear_norm:.6g}, proven within a relative gap of {prediction.certificate.relative_gap:.1e}) "
         "in which every token of a support is at least 1 above every other token. Distance between the two after "
-        f"normalisation: {distance:.3f}. {prediction.proxy_sentence} {order.sentence()}"
+        f"normalisation: {distance:.3f}. {prediction.proxy_reason} {order.sentence()}"
     )
     return Figure("pattern-triple", "From sparsity to geometry", caption, panels, columns=3)
 

@@ -44,11 +44,6 @@ from tokengeom.theory.uniqueness import PATH_TOLERANCE, PathDirection, SolutionB
 if TYPE_CHECKING:
     from tokengeom.keywords import LossKeywords
 
-OFF_SUPPORT = (
-    "A dual that proves a norm to be the smallest has no entry above 0 off support, where a token does not follow a "
-    "context."
-)
-"""What the sign test of the proxy, which speaks of such entries, has to do with its norm."""
 RANK_GAPS = 100.0
 """Singular values below this many relative gaps, as a share of the largest, are noise of the solver."""
 
@@ -231,9 +226,16 @@ class FeaturePrediction(PredictedCosines, AnswersQuestions, AbstractResult):
         return self.reduction.row_of
 
     @property
+    def proxy_excess(self) -> float:
+        """How far the proxy's nuclear norm is above that of L_mm, as a share; below 0 within the proven gap."""
+        return self.proxy_nuclear_norm / self.nuclear_norm - 1.0 if self.nuclear_norm else 0.0
+
+    @property
     def proxy_reason(self) -> str:
-        """Why the proxy is exact, or not, with what a dual off support means."""
-        return f"{self.proxy_sentence} {OFF_SUPPORT}" if "off support" in self.proxy_sentence else self.proxy_sentence
+        """Whether the proxy is exact, and by how much it is not; where this is decided, its norm says more than why."""
+        if self.proxy_is_exact or self.proxy_excess <= self.certificate.relative_gap:
+            return self.proxy_sentence
+        return f"The proxy is not exact: its nuclear norm is {100 * self.proxy_excess:.2g}% above that of L_mm."
 
     def summary(self) -> str:
         """Sizes, certificate, rank, proxy and uniqueness, one sentence per line; then warnings."""
@@ -243,7 +245,8 @@ class FeaturePrediction(PredictedCosines, AnswersQuestions, AbstractResult):
             f"Entropy floor {self.entropy:.4f} nats.",
             f"Direction L_mm: nuclear norm {self.nuclear_norm:.6g}, proven within "
             f"{self.certificate.relative_gap:.1e} of the smallest ({self.status}).",
-            f"Rank {self.rank}: embeddings of dimension {self.smallest_dim} are expected to suffice for this geometry.",
+            f"Rank {self.rank}: a model needs embeddings of at least {self.smallest_dim} dimensions to reach this "
+            "geometry, and that many are expected to suffice.",
             f"Proxy: nuclear norm {self.proxy_nuclear_norm:.6g}. {self.proxy_reason}",
         ]
         if self.spread is not None:

@@ -124,10 +124,8 @@ def _dimensions(contents: ReportContents, predicted: FeaturePrediction) -> Answe
 
 
 def _proxy(predicted: FeaturePrediction) -> Answer:
-    exact, norm = predicted.proxy_is_exact, predicted.proxy_nuclear_norm
-    above = "." if exact else f", {percent(max(norm / predicted.nuclear_norm - 1.0, 0.0))} above that of L_mm."
-    words = {"exact": "yes" if exact else "no", "why": predicted.proxy_reason}
-    return _answer("proxy", norm=number(norm, 6), above=above, **words)
+    norm, exact = number(predicted.proxy_nuclear_norm, 6), "yes" if predicted.proxy_is_exact else "no"
+    return _answer("proxy", exact=exact, why=predicted.proxy_reason, norm=norm)
 
 
 def _unique(predicted: FeaturePrediction) -> Answer:
