@@ -148,6 +148,7 @@ another way (`predict-loss-gap-gamma2` and `compare-texts-loss-gap` are within t
 in which explanations have shares of the text's windows and say what they rest on."""
 AS_BEFORE = {
     "compare-texts": ("--loss-gap", "0", "--no-halves"),
+    "count": ("--tokenizer", "word"),
     "compare-texts-loss-gap": ("--no-halves",),
     "report": ("--no-unseen",),
 }
