@@ -324,6 +324,10 @@ def test_what_a_user_could_name_can_still_be_named(name: str, current: dict[str,
     replaced = {f"tokengeom study: names: choices: {study}" for study in REPLACED}
     replaced |= {"tokengeom compare: --shared-tokens", "tokengeom.compare: parameters: shared_tokens"}
     replaced |= {"tokengeom rivals: --held-out", "tokengeom.rivals: parameters: held_out"}
+    # Without a tokenizer, words are counted as before, unless the text is split into tokens already.
+    replaced |= {"tokengeom count: --tokenizer: default: 'None', before 'word'"}
+    was, now = "keyword_only, default 'word'", "keyword_only, default None"
+    replaced |= {f"tokengeom.count: parameters: tokenizer: {now!r}, before {was!r}"}
     assert set(missing(current[name], INTERFACE[name], name)) <= replaced
 
 
