@@ -272,7 +272,7 @@ def test_the_time_is_estimated_as_a_range() -> None:
 def test_a_long_simulation_says_once_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "LONG", 0.0)
     monkeypatch.setattr("tokengeom.training.simulate.FEWEST_RECORDS", 2)
-    monkeypatch.setattr("tokengeom.training.simulate._at_a_time", lambda stats, chosen, replicates: 1)
+    monkeypatch.setattr("tokengeom.training.simulate._at_a_time", lambda *_: 1)
     for seconds, said in ((0.0, 1), (600.0, 0)):
         monkeypatch.setattr("tokengeom.training.simulate.REHEARSAL", seconds)
         # The loss gap is not reached before the last step, so that only the seconds decide.

@@ -29,7 +29,7 @@ from tokengeom.core.numerics import Float, Int, cosines, log_sum_exp, reliabilit
 from tokengeom.core.resources import require_memory
 from tokengeom.models.networks.tied import tied_states
 from tokengeom.results.contract import AbstractResult
-from tokengeom.results.convert import Digest, Number, Within, damaged, from_manifest, to_plain
+from tokengeom.results.convert import Added, Digest, Number, Within, damaged, from_manifest, to_plain
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.context_features import OWN, ContextFeatures
 from tokengeom.training.objective import SoftLabels
@@ -292,7 +292,7 @@ class _Entries:
     steps: tuple[Annotated[int, Within(0)], ...]
     settings: dict[str, Any]
     statistics_hash: Digest | None
-    given_names: tuple[str, ...] | None = None
+    given_names: Annotated[tuple[str, ...] | None, Added(None)] = None
 
 
 def _spread(replicates: Sequence[Float], groups: Int) -> tuple[float, float]:
