@@ -21,7 +21,8 @@ SOURCES = {
     "stories260K/model.safetensors": "407a7c581bdd66972383ce9ad24857713fb98786d06ea564a2fe9b34ebe77dfd",
 }
 """File -> SHA-256. *Moby-Dick* (Melville, 1851; in the public domain, Project Gutenberg's number 2701) from the heading
-of its first chapter to the end; 3,117 TinyStories (CDLA-Sharing-1.0); Karpathy's stories260K (MIT) in Hugging Face layout.
+of its first chapter to the end; 3,117 TinyStories (CDLA-Sharing-1.0); Karpathy's stories260K (MIT) in the layout of
+Hugging Face.
 """
 PAGES = (
     "what_will_a_text_do",
