@@ -37,8 +37,8 @@ SLOW = {
 }
 """Pages that run with the slow tests: those that take more than 7 s of processor time, given here, imports included.
 
-Getting started (11 s), training of one's own (20 s, most of it imports) and the pages about a checkpoint (8 s) and about near
-items (5 s) are what readers run first: always tested.
+Getting started (11 s), training of one's own (20 s, most of it imports) and the pages about a checkpoint (8 s) and
+about near items (5 s) are what readers run first: always tested.
 """
 
 

@@ -1,4 +1,4 @@
-"""What pages of the guide begin with is what was printed: they quote outputs that are kept, since tests cannot run them.
+"""What pages of the guide begin with was printed: they quote outputs that are kept, since tests cannot run them.
 
 The texts and the checkpoint are no part of the repository; ``docs/guide/outputs/make.py`` runs the commands.
 """

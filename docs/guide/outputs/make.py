@@ -20,8 +20,10 @@ SOURCES = {
     "tinystories.txt": "57ae33796a6b9213c15c8532e666d6eaa17476e21b3af577381de805db0f406d",
     "stories260K/model.safetensors": "407a7c581bdd66972383ce9ad24857713fb98786d06ea564a2fe9b34ebe77dfd",
 }
-"""File -> SHA-256. *Moby-Dick* (Melville, 1851; in the public domain, Project Gutenberg's number 2701) from the heading of
-its first chapter to the end; 3,117 TinyStories (CDLA-Sharing-1.0); Karpathy's stories260K (MIT) in Hugging Face layout."""
+"""File -> SHA-256. *Moby-Dick* (Melville, 1851; in the public domain, Project Gutenberg's number 2701) from the heading
+of its first chapter to the end; 3,117 TinyStories (CDLA-Sharing-1.0); Karpathy's stories260K (MIT) in the layout of
+Hugging Face.
+"""
 PAGES = (
     "what_will_a_text_do",
     "contexts_never_seen",
