@@ -182,7 +182,7 @@ def ours(folder: Path, text: Path, contexts: int, device: str) -> None:
         seconds = elapsed()
     assert curve.stats is not None, "it was made here"
     rows = Merging.of(curve.stats.P).a.size
-    finish(seconds, [curve.points[0].m, round(1000 * forward[0]), curve.stats.V, rows])
+    finish(seconds, [curve.points[0].m, round(1000 * forward[0]), curve.stats.V, rows, int(curve.points[0].is_proxy)])
 
 
 def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: argparse.Namespace) -> None:
@@ -192,7 +192,8 @@ def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: a
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
     repeats = "once" if given.repeats == 1 else f"median of {given.repeats}"
     own = measured["tokengeom"]
-    m, forward_ms, V, rows = own.answer
+    m, forward_ms, V, rows, is_proxy = own.answer
+    reached = "compared with the proxy" if is_proxy else "compared with L_mm and at the loss"
     name = f"compare --model, {model}, V={V:,} ({rows:,} merged), {m:,} contexts of {given.name}"
     note = f"weights of {size:.0f} MB"
     job = benchmark.job(f"{name}, with forward passes", repeats=repeats, note=note)
@@ -201,10 +202,10 @@ def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: a
         forward = found.answer[1] / 1000
         about: dict[str, Any] = {"gigabytes": found.peak_gigabytes, "note": f"{forward:.1f} s in forward passes"}
         if one == "tokengeom":
-            job.ours(found.seconds, **about)
+            job.ours(found.seconds, accuracy=reached, **about)
         else:
             job.peer("one context at a time, without proof or intervals", found.seconds, **about)
-    rest.ours(own.seconds - forward_ms / 1000)
+    rest.ours(own.seconds - forward_ms / 1000, accuracy=reached)
 
 
 def trained_model(text: Path, tokenizer: Path | None, quick: bool) -> Path:

@@ -29,7 +29,13 @@ SHORT = (
     ("count 2 million tokens of text, contexts of 4, to saved statistics", "dictionary of Counters"),
     ("L^mm, V=104, 400 distinct supports", "cvxpy + SCS"),
     ("prediction at a loss, V=40, m=89", "cvxpy + SCS"),
+    ("prediction at a loss in the gamma_2 norm, V=20, m=37", "cvxpy + SCS, semidefinite"),
     ("transformer, V=104, m=403, 4 layers, d=128, per step on one GPU", "plain eager PyTorch loop"),
+    (
+        "compare --model, a small trained model, V=50,257 (1,477 merged), 400 contexts of tinystories/val.txt, with "
+        "forward passes",
+        "one context at a time, without proof or intervals",
+    ),
 )
 """Jobs that the README shows, and their fastest peers."""
 SIZES = (
@@ -50,14 +56,17 @@ SIZES = (
     "prediction at a loss gap of 0.1 nats on one GPU, 5,000 tokens, 100,000 contexts of sampled text "
     "(4,963 x 98,507 merged)",
     "gamma_2 norm at a loss gap of 0.3, cold, V=203, m=1000",
+    "prediction with ties at a loss, V=65, m=40,000, 142,860 features",
     "W^mm, V=200, d=300, m=1000, supports of 10",
     "compare --model, 135M random weights, V=49,152, 400 contexts, without forward passes",
+    "compare --model, a small trained model, V=50,257 (1,477 merged), 400 contexts of tinystories/val.txt, with forward "
+    "passes",
     "compare --model, stories260K, 4,000 contexts, without forward passes",
     "UFM, V=104, m=400, d=128, float32, per AdamW step",
     "transformer, V=104, m=403, 4 layers, d=128, per step on one GPU",
 )
 """Jobs that the guide to sizes shows."""
-MARKERS = "osD^v"
+MARKERS = "osD^vPX"
 LEGEND: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 8, "frameon": False}
 NAMES = {
     "counting": "Counting",

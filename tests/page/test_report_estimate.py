@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import tokengeom as tg
 from estimate_cases import Said
@@ -177,3 +178,19 @@ def test_verbs_without_an_estimate_are_refused() -> None:
 def test_without_stages_only_the_page_is_written() -> None:
     stats = tg.NextTokenStatistics.from_counts([[1, 2], [0, 3], [2, 0]])
     assert estimate_stages([], stats, 0.0).seconds == pytest.approx(PAGE_SECONDS)
+
+
+def test_stages_are_measured_with_as_many_threads_as_they_are_made_with() -> None:
+    def threads() -> set[int]:
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    def measure(stats: tg.NextTokenStatistics) -> Estimate:
+        seen.append(threads())
+        return Estimate("", 1.0, 1.0)
+
+    seen = list[set[int]]()
+    plan = plan_report(find_text(["a b c"], ReadingSettings()), ReportSettings())
+    with threadpool_limits(2, user_api="blas"):
+        first = replace(plan.after_counting[0], measure=measure)
+        estimate_stages([first], tg.NextTokenStatistics.from_counts([[1, 2], [0, 3], [2, 0]]), 0.0)
+    assert seen == [{1}]

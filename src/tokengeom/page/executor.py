@@ -222,11 +222,15 @@ def estimate_stages(stages: Sequence[Stage], stats: NextTokenStatistics, countin
         return measure(stats)
 
     parts = list[Estimate]()
-    for stage in stages:
-        assert stage.measure is not None, f"stage {stage.name} comes after the statistics"
-        expected, again = measured(stage.measure), stage.counts * counting
-        if expected is not None:
-            parts.append(Estimate(stage.title, expected.shortest + again, expected.longest + again, expected.bytes))
+    # As many threads as when they are carried out: a rehearsal makes few steps at a time, and starting threads anew for
+    # each of them would take longer than the steps.
+    with blas_threads_for(stats.V, stats.m):
+        for stage in stages:
+            assert stage.measure is not None, f"stage {stage.name} comes after the statistics"
+            expected, again = measured(stage.measure), stage.counts * counting
+            if expected is not None:
+                shortest, longest = expected.shortest + again, expected.longest + again
+                parts.append(Estimate(stage.title, shortest, longest, expected.bytes))
     return Estimate.total("The report", [*parts, Estimate(PAGE, PAGE_SECONDS, PAGE_SECONDS)])
 
 
