@@ -493,4 +493,4 @@ def tries(material: Material, seed: int, number: int, folder: Path, *, quick: bo
         )
     swept = [one for name in COVERED for one in of_manifest(name, material.path(name))]
     every = [*of_results(), *of_report(), *of_checkpoint_report(), *swept]
-    return [*as_tries(every, material), *refused, *flipped_tries(material)]
+    return [*refused, *flipped_tries(material), *as_tries(every, material)]
