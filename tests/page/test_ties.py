@@ -77,7 +77,8 @@ def test_a_trained_network_is_compared_with_ties_at_its_own_loss(finished: Repor
         assert found.targets[key]["token_agreement"].value == pytest.approx(np.corrcoef(own, theirs)[0, 1], abs=1e-6)
 
 
-def test_every_number_is_computed_again(finished: Report) -> None:
+def test_every_number_is_computed_again(finished: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_page(monkeypatch)
     assert finished.results is not None
     checked = tg.verify(finished.results)
     assert checked.ok, checked.failed

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -73,6 +74,8 @@ TRAINED_SECONDS = {TIED: 6.0, SIMULATED: 6.0, COMPARISON: 4.0}
 """The same where the network is trained, and the contexts are those of the other stages."""
 MOST_TRAINED_WORK = 4e6
 """Entries that one step of the solver touches, at most, where nobody asked for ties: the solve takes seconds."""
+ROUGH: dict[str, Any] = {"norm": "nuclear", "tolerance": 0.02}
+"""Where the prediction is not found in the norm of the comparison: the nuclear norm, proven less tightly."""
 MORE_ITERATIONS = 4.0
 """Most iterations at the loss that a training reaches, in units of those that are expected of any loss."""
 COUNTS = 1.5
@@ -338,11 +341,12 @@ def _tied(beside: Beside, executor: Executor) -> TiedPrediction | None:
     if settings.ties is None and not can_be_tied(stats):
         return None
     where = "cpu" if executor.plan.models is None else solver_device(settings.device)
-    how: dict[str, Any] = {"norm": beside.norm(executor), "device": where, "progress": executor.progress}
-    try:
-        return predict(stats, loss_gap=gap, ties=settings.ties or TIES, **how)
-    except ProblemError:
-        return None
+    how: dict[str, Any] = {"loss_gap": gap, "ties": settings.ties or TIES, "device": where}
+    for other in [{"norm": beside.norm(executor)}, *([] if executor.plan.models else [ROUGH])]:
+        # Near the floor of the loss no factors of a small gamma_2 norm may be found, or only after minutes.
+        with suppress(ProblemError):
+            return predict(stats, progress=executor.progress, **how, **other)
+    return None
 
 
 def _network(beside: Beside, executor: Executor) -> Run | ReadModel:

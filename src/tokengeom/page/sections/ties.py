@@ -111,9 +111,7 @@ def alike(
             how = "more" if low > most else "less" if high < least else "about as much"
             found.setdefault(how, []).append(items)
     said = [f"{how} of {listed(found[how])}" for how in ("more", "about as much", "less") if how in found]
-    return (
-        f"Trained alike, tied features explain {', '.join(said)}, beside the prediction without ties." if said else ""
-    )
+    return f"Beside the prediction without ties, features trained alike explain {', '.join(said)}." if said else ""
 
 
 def _interval(agreement: Agreement) -> tuple[float, float]:
