@@ -343,7 +343,7 @@ def _tied(beside: Beside, executor: Executor) -> TiedPrediction | None:
     where = "cpu" if executor.plan.models is None else solver_device(settings.device)
     how: dict[str, Any] = {"loss_gap": gap, "ties": settings.ties or TIES, "device": where}
     for other in [{"norm": beside.norm(executor)}, *([] if executor.plan.models else [ROUGH])]:
-        # Near the floor of the loss no factors of a small gamma_2 norm may be found, or only after minutes.
+        # Near the floor of the loss, factors of a small gamma_2 norm are not always found.
         with suppress(ProblemError):
             return predict(stats, progress=executor.progress, **how, **other)
     return None
