@@ -569,6 +569,12 @@ def test_a_simulation_is_compared_as_a_prediction_is(tmp_path: Path) -> None:
     assert found["simulated_context_agreement"].value == pytest.approx(own, abs=1e-9)
     assert np.isfinite(found["simulated_context_agreement"].seed_error), "it has seeds of its own"
     assert "simulated training" in found.reasons[0]
+    parts, _ = gather(list(runs), simulation, [], None).by_frequency()
+    for items, key in (("frequent contexts", "frequent"), ("rare contexts", "rare")):
+        inside = np.isin(np.arange(stats.m), parts[items])  # type: ignore[index]
+        some = pairs & np.outer(inside, inside)
+        own_part = np.corrcoef(simulation.context_cosines[some], cosines(runs[0].H)[some])[0, 1]
+        assert found[f"simulated_{key}_context_agreement"].value == pytest.approx(own_part, abs=1e-9)
     for name, result in (("stats", stats), ("simulation", simulation), ("run", runs[0]), ("other", runs[1])):
         result.save(tmp_path / name)
     again = compare(tmp_path / "simulation", [tmp_path / "run", tmp_path / "other"], permutations=0)

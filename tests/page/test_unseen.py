@@ -33,6 +33,8 @@ from tokengeom.page.unseen import (
     KNESER_NEY,
     PIECES_OF_TEXT,
     TIED,
+    UNTIED,
+    LongestSuffix,
     UnseenContexts,
     batch_for,
     is_part,
@@ -196,6 +198,37 @@ def test_kneser_ney_knows_nothing_of_what_followed_a_context_that_was_held_out(k
         p = lowest if n.sum() == 0 else np.maximum(n - D, 0) / n.sum() + D * (n > 0).sum() / n.sum() * lowest
         found = known.log_probabilities(np.array([k]))[KNESER_NEY][:, 0]
         assert np.exp(found) == pytest.approx(p / p.sum())
+
+
+def test_without_ties_the_longest_suffix_that_was_counted_stands_for_a_context(known: UnseenContexts) -> None:
+    """Of contexts of two tokens that is the last one, or none: frequencies, by hand."""
+    contexts, table = known.counted.contexts, known.counted.table.toarray()
+    assert contexts is not None
+    assert known.cut.contexts is not None
+    unknown = (contexts.max() + 1) * np.ones((1, 2), np.int32)
+    given = np.concatenate([known.cut.contexts[known.out[:8]], contexts[:1], unknown])
+    found = np.exp(LongestSuffix.of(known.counted).log_probabilities(given))
+    for k, (first, last) in enumerate(given.tolist()):
+        same = contexts[:, 1] == last
+        same &= (contexts[:, 0] == first) if (same & (contexts[:, 0] == first)).any() else True
+        followed = table[:, same if same.any() else slice(None)].sum(axis=1)
+        assert found[:, k] == pytest.approx(followed / followed.sum())
+    (row,) = [row for row in known.rows if row.name == UNTIED]
+    assert 0 < row.right < 1
+
+
+def test_every_text_is_said_how_much_of_it_the_section_has(known: UnseenContexts) -> None:
+    assert known.cut.coverage == 1
+    merged = f"they have all of the text's windows, and {percent(known.cut.merged_share)} of these windows end in"
+    assert merged in section._cut(known)
+    few = known.cut.limited(top_contexts=300)
+    some = f"they have {percent(few.coverage or 0.0)} of the text's windows"
+    assert some in section._cut(replace(known, cut=few))
+    whole = tg.count(DOCUMENTS_OF_TEXT, context=2)
+    assert "and none of these windows ends in a token that stands for others" in section._cut(replace(known, cut=whole))
+    unknown = tg.NextTokenStatistics.from_counts(np.ones((4, 400), int))
+    if unknown.coverage is None:
+        assert "it is not known what share" in section._cut(replace(known, cut=unknown))
 
 
 def test_no_discount_beside_the_chosen_one_is_better(known: UnseenContexts) -> None:

@@ -254,7 +254,8 @@ def _comparing_stages(
 
 def _tied_stages(model: str, settings: ReportSettings, others: Sequence[str]) -> list[Stage]:
     """Stages that compare a trained network with predictions in which contexts are tied."""
-    beside = Beside(STATISTICS, run_stage(model), f"at-loss-{model}-nuclear", partial(_compared, model))
+    untied = {norm: f"at-loss-{model}-{norm}" for norm in AT_LOSS}
+    beside = Beside(STATISTICS, run_stage(model), untied, partial(_compared, model), f"comparison-{model}")
     passes = (1 + len(others)) * (PASSES + PASSES_PER_PERMUTATION * settings.permutations)
     return trained_stages(settings, settings.training(model), beside, others, passes, COMPARING)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from tokengeom.comparison.target import AT_LOSS, SIMULATED, TARGETS, TIED, ties_
 from tokengeom.page.formatting import DASH, explained_share, listed, percent
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.tied_stages import TiedContexts
+from tokengeom.theory.at_loss import NORMS
 
 UNTIED = tuple(target.key for target in AT_LOSS.values())
 OUTCOMES = ("clearly better with ties", "clearly worse with ties", "not clearly different")
@@ -41,7 +43,7 @@ def ties(page: Page) -> Section | None:
             }
             for items in named
         ],
-        "outcome": outcome(untied, named),
+        "outcome": [said for said in (outcome(untied, named), alike(simulated, untied, named)) if said],
         "verdict": known.comparison.reasons[0] if verdict is None else verdict.reasons[0],
         "limitations": known.comparison.limitations,
     }
@@ -56,7 +58,8 @@ def _what(page: Page, known: TiedContexts) -> str:
         coverage = "" if known.counted.coverage is None else f", with {percent(known.counted.coverage)} of its windows"
         own = f"This section has its own {known.counted.m:,} contexts of the text{coverage}"
         return f"{what} {own}; the other sections are about {stats.m:,}."
-    proven = f"The prediction with ties is proven within {known.tied.relative_gap:.0e} of the smallest norm."
+    norm = f"{NORMS[known.tied.norm]}, as that without them"
+    proven = f"The prediction with ties has the smallest {norm}, proven within {known.tied.relative_gap:.1e}."
     if known.simulated is None:
         return f"{what} {proven}"
     return (
@@ -94,3 +97,25 @@ def outcome(untied: Mapping[ItemKind, RivalRow], named: Sequence[ItemKind]) -> s
 def _change(change: Lead) -> str:
     """The outcome; ``change`` is the agreement with ties minus the one without."""
     return OUTCOMES[0] if change.is_clear else OUTCOMES[1] if change.turned.is_clear else OUTCOMES[2]
+
+
+def alike(
+    simulated: Mapping[ItemKind, RivalRow], untied: Mapping[ItemKind, RivalRow], named: Sequence[ItemKind]
+) -> str:
+    """Whether tied features trained alike explain more than the prediction without ties, in one sentence."""
+    found: dict[str, list[str]] = {}
+    for items in named:
+        if items in simulated and items in untied:
+            low, high = _interval(simulated[items].agreement)
+            least, most = _interval(untied[items].agreement)
+            how = "more" if low > most else "less" if high < least else "about as much"
+            found.setdefault(how, []).append(items)
+    said = [f"{how} of {listed(found[how])}" for how in ("more", "about as much", "less") if how in found]
+    return f"Beside the prediction without ties, features trained alike explain {', '.join(said)}." if said else ""
+
+
+def _interval(agreement: Agreement) -> tuple[float, float]:
+    """95% interval of the agreement with what trainings share, where that is known."""
+    if math.isfinite(agreement.corrected_low):
+        return agreement.corrected_low, agreement.corrected_high
+    return agreement.low, agreement.high
