@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +28,7 @@ COLUMNS = {
 
 def printed(page: str) -> str:
     """The kept output of the block that a page begins with."""
-    return (make.HERE / f"{page}.txt").read_text(encoding="utf-8")
+    return Path(make.HERE, f"{page}.txt").read_text(encoding="utf-8")
 
 
 def by_command(text: str) -> list[tuple[str, str]]:
