@@ -281,8 +281,8 @@ def families() -> list[Family]:
         Family("safetensors", "H.safetensors", arrays_file, tuple(x.format("H.safetensors") for x in linear), both, 3),
         Family("W and H", "arrays.safetensors", arrays_file, arrays, both, 3),
     ]
-    read = (f"compare {CHECKPOINT} --text words.txt", f"report words.txt --out new.html {CHECKPOINT}")
-    found.append(Family("checkpoint", MODEL, model_folder, read, ("words.txt",), 3))
+    of_model = (f"compare {CHECKPOINT} --text words.txt", f"report words.txt --out new.html {CHECKPOINT}")
+    found.append(Family("checkpoint", MODEL, model_folder, of_model, ("words.txt",), 3))
     for name, commands in _RESULTS.items():
         weight = 9 if name in ("stats", "prediction", "run", "page-results") else 4
         read = dict.fromkeys(one for command in commands for one in inputs_of(command))

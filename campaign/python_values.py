@@ -211,7 +211,7 @@ def _call(owner: str, name: str, change: dict[str, Callable[[], object]]) -> obj
         known = OWNERS[owner]
         holder = known.make(tg)
         function, named = getattr(holder, name), {"stats": _loaded(known.stats)} if known.stats else {}
-        positional = [one(holder) if callable(one) else one for one in known.methods[name]]
+        positional = tuple(one(holder) if callable(one) else one for one in known.methods[name])
     else:
         function, (positional, named) = getattr(tg, name), CALLS[name]
     names = list(inspect.signature(function).parameters)

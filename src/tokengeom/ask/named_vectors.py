@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int
+from tokengeom.core.settings import takes
 from tokengeom.results.contract import data_frame
 
 if TYPE_CHECKING:
@@ -93,12 +94,11 @@ class NamedVectors:
     supports: Int | None
 
     @staticmethod
+    @takes()
     def of(
         given: HasFactors | tuple[object, object], items: Items, stats: NextTokenStatistics | None = None
     ) -> NamedVectors:
         """Vectors of anything with W and H, named by the statistics that it belongs to."""
-        if not isinstance(items, str) or items not in SUPPORT_COLUMN:
-            raise InputError(f"items must be tokens or contexts; got {' '.join(repr(items).split())}.")
         factors = Factors.of(given)
         matrix = factors.W if items == "tokens" else factors.H.T
         mean = factors.W.mean(axis=0) if items == "tokens" else np.zeros(matrix.shape[1])

@@ -371,7 +371,7 @@ class NextTokenStatistics(AbstractResult):
         """Smaller statistics, by the cuts that `count` makes too, in the order of the settings below."""
         return self.cut(*make(CutSettings, settings, "limited").cuts())
 
-    def equals(self, other: NextTokenStatistics) -> bool:
+    def equals(self, other: object) -> bool:
         """Whether tables, contexts and vocabulary are equal to the last bit."""
         return isinstance(other, NextTokenStatistics) and self.hash == other.hash
 

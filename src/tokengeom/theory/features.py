@@ -175,6 +175,8 @@ class FeaturePrediction(PredictedCosines, AnswersQuestions, AbstractResult):
     @takes(LossSettings)
     def path(self, loss_gaps: Iterable[float], **settings: Unpack[LossKeywords]) -> list[LossPrediction]:
         """Predictions at many loss gaps, in the order given; each solve starts at the nearest point solved before."""
+        if not isinstance(loss_gaps, Iterable):
+            raise ProblemError(f"loss_gaps must be several loss gaps in nats, such as [1, 0.1]; got {loss_gaps!r}.")
         path = LossPath.beside(self, make(LossSettings, settings, "path"))
         return [replace(path.at(gap), stats=self.stats) for gap in loss_gaps]
 

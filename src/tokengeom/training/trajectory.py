@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Float, Int
+from tokengeom.core.settings import takes
 from tokengeom.results.contract import data_frame
 from tokengeom.results.convert import damaged as damaged_folder
 
@@ -78,10 +79,11 @@ class Trajectory:
         """Steps that were recorded."""
         return self["step"].astype(np.int64) if self._columns else np.zeros(0, np.int64)
 
+    @takes()
     def last(self, name: str) -> float:
         """Latest value of a measurement."""
-        if not isinstance(name, str) or not self._columns.get(name):
-            raise ProblemError(f"Nothing was recorded as {' '.join(repr(name).split())}. There are: {', '.join(self)}.")
+        if not self._columns.get(name):
+            raise ProblemError(f"Nothing was recorded as {name!r}. There are: {', '.join(self)}.")
         return self._columns[name][-1]
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
