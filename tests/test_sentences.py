@@ -477,13 +477,10 @@ def test_cosines_and_agreements_are_those_of_plain_loops_over_w_and_h(name: str)
     judged = next((at for at in contents.at_loss[RUN] if at.norm == comparison.norm), contents.prediction)
     names = [stats.context_text(j) for j in range(stats.m)]
     supports = [frozenset(token for context, token in truth.pairs if context == one) for one in names]
+    heads = [recount.without_mean(W.tolist()) for W in (judged.W, run.W)]
     kinds: dict[Items, tuple[list[str], list[object], recount.Vectors, recount.Vectors]] = {
         "contexts": (names, [*supports], judged.H.T.tolist(), run.H.T.tolist()),
-        "tokens": (
-            list(stats.vocabulary),
-            list(range(stats.V)),
-            *(recount.without_mean(W.tolist()) for W in (judged.W, run.W)),
-        ),
+        "tokens": (list(stats.vocabulary), list(range(stats.V)), heads[0], heads[1]),
     }
     for items, (known, unit, predicted, trained) in kinds.items():
         said = comparison.context_agreement if items == "contexts" else comparison.token_agreement

@@ -199,7 +199,7 @@ def _by_share(rows: Sequence[Row], least: float) -> Answer:
 
 def _kinds(rows: Sequence[Row]) -> Answer:
     """Both other kinds against even languages, cell by cell."""
-    known = {cell: np.mean([is_right(row) for row in chosen(rows, **dict(cell))]) for cell in map(_cell, rows)}
+    known = {cell: float(np.mean([is_right(row) for row in chosen(rows, **dict(cell))])) for cell in map(_cell, rows)}
     differences = {
         kind: Interval.of(
             right - known[("kind_of_text", "even"), *cell[1:]] for cell, right in known.items() if cell[0][1] == kind
