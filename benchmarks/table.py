@@ -59,8 +59,8 @@ SIZES = (
     "prediction with ties at a loss, V=65, m=40,000, 142,860 features",
     "W^mm, V=200, d=300, m=1000, supports of 10",
     "compare --model, 135M random weights, V=49,152, 400 contexts, without forward passes",
-    "compare --model, a small trained model, V=50,257 (1,477 merged), 400 contexts of tinystories/val.txt, with forward "
-    "passes",
+    "compare --model, a small trained model, V=50,257 (1,477 merged), 400 contexts of tinystories/val.txt, with "
+    "forward passes",
     "compare --model, stories260K, 4,000 contexts, without forward passes",
     "UFM, V=104, m=400, d=128, float32, per AdamW step",
     "transformer, V=104, m=403, 4 layers, d=128, per step on one GPU",
