@@ -345,7 +345,8 @@ def _tied(beside: Beside, executor: Executor) -> TiedPrediction | None:
     for other in [{"norm": beside.norm(executor)}, *([] if executor.plan.models else [ROUGH])]:
         # Near the floor of the loss, factors of a small gamma_2 norm are not always found.
         with suppress(ProblemError):
-            return predict(stats, progress=executor.progress, **how, **other)
+            found: TiedPrediction = predict(stats, progress=executor.progress, **how, **other)
+            return found
     return None
 
 
