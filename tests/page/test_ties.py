@@ -118,7 +118,7 @@ def test_contexts_without_tokens_to_share_are_said(monkeypatch: pytest.MonkeyPat
     for stats in (one, nameless):
         assert not tied_stages.can_be_tied(stats)
         assert "no tokens that they could share" in tied_stages.why_not_tied(stats, was_asked=False)
-    assert "was not reached" in tied_stages.why_not_tied(two, was_asked=False)
+    assert "did not reach" in tied_stages.why_not_tied(two, was_asked=False)
     monkeypatch.setattr(tied_stages, "MOST_TRAINED_WORK", 10.0)
     assert "too many contexts" in tied_stages.why_not_tied(two, was_asked=False)
 
