@@ -67,7 +67,8 @@ def test_a_trained_network_is_compared_with_ties_at_its_own_loss(finished: Repor
     assert (simulated.replicates, simulated.settings["dim"]) == (SEEDS, run.settings["dim"])
     known = finished.contents.ties
     assert known is not None
-    assert known.comparison.runs == known.simulated.runs == 2  # type: ignore[union-attr]
+    assert known.simulated is not None
+    assert known.comparison.runs == known.simulated.runs == 2
     seen = np.unique(finished.contents.stats.P.indices)
     pairs = np.triu_indices(seen.size, 1)
     for made, key, found in ((tied, "tied", known.comparison), (simulated, "simulated", known.simulated)):
@@ -118,7 +119,7 @@ def test_contexts_without_tokens_to_share_are_said(monkeypatch: pytest.MonkeyPat
     for stats in (one, nameless):
         assert not tied_stages.can_be_tied(stats)
         assert "no tokens that they could share" in tied_stages.why_not_tied(stats, was_asked=False)
-    assert "was not reached" in tied_stages.why_not_tied(two, was_asked=False)
+    assert "did not reach" in tied_stages.why_not_tied(two, was_asked=False)
     monkeypatch.setattr(tied_stages, "MOST_TRAINED_WORK", 10.0)
     assert "too many contexts" in tied_stages.why_not_tied(two, was_asked=False)
 
@@ -187,6 +188,7 @@ def test_beyond_a_size_the_most_frequent_contexts_have_their_features(
     starts = np.frombuffer(_bytes(found["starts"]), "<u4")
     assert len(found["names"]) == 20
     assert 1 < len(starts) < stats.m
+    assert stats.contexts is not None
     assert (np.diff(starts) == np.diff(known.tied.features.of(stats.contexts[chosen]).indptr)[: len(starts) - 1]).all()
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -74,8 +73,6 @@ TRAINED_SECONDS = {TIED: 6.0, SIMULATED: 6.0, COMPARISON: 4.0}
 """The same where the network is trained, and the contexts are those of the other stages."""
 MOST_TRAINED_WORK = 4e6
 """Entries that one step of the solver touches, at most, where nobody asked for ties: the solve takes seconds."""
-ROUGH: dict[str, Any] = {"norm": "nuclear", "tolerance": 0.02}
-"""Where the prediction is not found in the norm of the comparison: the nuclear norm, proven less tightly."""
 MORE_ITERATIONS = 4.0
 """Most iterations at the loss that a training reaches, in units of those that are expected of any loss."""
 COUNTS = 1.5
@@ -272,7 +269,7 @@ def can_be_tied(stats: NextTokenStatistics) -> bool:
 
 def why_not_tied(stats: NextTokenStatistics, was_asked: bool) -> str:
     """Why there is no prediction with ties, in a sentence; ``was_asked`` where these contexts are not all there are."""
-    why = "on these contexts the loss of the model was not reached"
+    why = "on these contexts the solver did not reach the loss of the model"
     if not was_asked and not can_be_tied(stats):
         why = "contexts have no tokens that they could share"
         if stats.contexts is not None and stats.contexts.shape[1] > 1:
@@ -341,12 +338,12 @@ def _tied(beside: Beside, executor: Executor) -> TiedPrediction | None:
     if settings.ties is None and not can_be_tied(stats):
         return None
     where = "cpu" if executor.plan.models is None else solver_device(settings.device)
-    how: dict[str, Any] = {"loss_gap": gap, "ties": settings.ties or TIES, "device": where}
-    for other in [{"norm": beside.norm(executor)}, *([] if executor.plan.models else [ROUGH])]:
+    how: dict[str, Any] = {"norm": beside.norm(executor), "device": where, "progress": executor.progress}
+    try:
         # Near the floor of the loss, factors of a small gamma_2 norm are not always found.
-        with suppress(ProblemError):
-            return predict(stats, progress=executor.progress, **how, **other)
-    return None
+        return predict(stats, loss_gap=gap, ties=settings.ties or TIES, **how)
+    except ProblemError:
+        return None
 
 
 def _network(beside: Beside, executor: Executor) -> Run | ReadModel:
