@@ -145,11 +145,11 @@ class Scale(AbstractMeasuredStudy):
 
 
 def _cells(rows: Sequence[Row]) -> list[Cell]:
-    """Kind of text, number of contexts, width and loss gap, with the agreements measured there."""
+    """Kind of text, number of contexts, width and loss gap that the network reached, with the agreements there."""
     found = []
     for done in chosen(rows, kind="finished"):
         where = {"text": done["text"], "dim": done["dim"], "layers": done["layers"]}
-        for target in dict.fromkeys(row["target"] for row in chosen(rows, kind="pair", **where)):
+        for target in dict.fromkeys(row["target"] for row in chosen(rows, kind="pair", a=MLP_NAME, **where)):
             cell = {"of": done["text"].rsplit("_", 1)[0], "contexts": done["contexts"], **where, "target": target}
             found.append({**cell, "agreements": Agreements(rows, **where, target=target)})
     return sorted(found, key=lambda cell: tuple(cell[name] for name in ("of", "dim", "target", "contexts", "layers")))
