@@ -107,7 +107,8 @@ class Scale(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Corrected agreement of each explanation in each cell, and the ends that each statement compares."""
-        every = _cells([{"layers": LAYERS, **row} for row in rows])
+        rows = [{"layers": LAYERS, **row} for row in rows]
+        every = _cells(rows)
         cells = chosen(every, layers=LAYERS)
         held = {item: _held(every, (item,)) for item in ITEMS}
         answers = {key: share_of(x for item in ITEMS for x in held[item][key]) for key in held[ITEMS[0]]}
@@ -135,7 +136,7 @@ class Scale(AbstractMeasuredStudy):
             "by item": _by_item(held, cells),
             "by width": _by_width(cells),
             "ranks": ranks(
-                ((f"{row['norm']}, loss gap {row['target']:g}", row) for row in solved),
+                ((f"{row['norm']}, loss gap {row['target']:g}", row) for row in chosen(solved, layers=LAYERS)),
                 max((row["dim"] for row in solved), default=0),
             ),
             "all cells": _table(every, "layers"),
@@ -145,11 +146,11 @@ class Scale(AbstractMeasuredStudy):
 
 
 def _cells(rows: Sequence[Row]) -> list[Cell]:
-    """Kind of text, number of contexts, width and loss gap that the network reached, with the agreements there."""
+    """Kind of text, number of contexts, width, depth and loss gap, with the agreements measured there."""
     found = []
     for done in chosen(rows, kind="finished"):
         where = {"text": done["text"], "dim": done["dim"], "layers": done["layers"]}
-        for target in dict.fromkeys(row["target"] for row in chosen(rows, kind="pair", a=MLP_NAME, **where)):
+        for target in dict.fromkeys(row["target"] for row in chosen(rows, kind="pair", **where)):
             cell = {"of": done["text"].rsplit("_", 1)[0], "contexts": done["contexts"], **where, "target": target}
             found.append({**cell, "agreements": Agreements(rows, **where, target=target)})
     return sorted(found, key=lambda cell: tuple(cell[name] for name in ("of", "dim", "target", "contexts", "layers")))
