@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,12 +10,12 @@ import pytest
 from pair_cases import pair_rows
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.variants import MLP_NAME
-from tokengeom_studies.scale import FREE, KERNEL, NORM, WEIGHTS, Scale
+from tokengeom_studies.scale import FREE, KERNEL, NORM, TIED, WEIGHTS, Scale
 
 
-def judged(values: Callable[[int, int, float], dict[str, float]]) -> Findings:
-    """Agreements by number of contexts, width and loss gap."""
-    rows: list[dict[str, Any]] = []
+def judged(values: Callable[[int, int, float], dict[str, float]], more: Sequence[dict[str, Any]] = ()) -> Findings:
+    """Agreements by number of contexts, width and loss gap; rows of other depths beside them."""
+    rows: list[dict[str, Any]] = [*more]
     for m in (100, 1000):
         for dim in (32, 64):
             where = {"text": f"t_{m}", "dim": dim}
@@ -31,6 +31,37 @@ def judged(values: Callable[[int, int, float], dict[str, float]]) -> Findings:
 
 def decisions(values: Callable[[int, int, float], dict[str, float]]) -> dict[str, str]:
     return dict(zip(Scale.hypotheses, judged(values).tables["hypotheses"]["answer"], strict=True))
+
+
+def depths(shallow: dict[str, float], deep: dict[str, float]) -> list[dict[str, Any]]:
+    """Rows of networks with one and eight layers."""
+    rows: list[dict[str, Any]] = []
+    for layers, values in ((1, shallow), (8, deep)):
+        where = {"text": "t_100", "dim": 64, "layers": layers}
+        rows.append({"kind": "finished", **where, "contexts": 100, "tokens": 5})
+        rows += pair_rows({(MLP_NAME, name): x for name, x in values.items()}, {**where, "target": 0.4})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("shallow", "deep", "kernel", "answers"),
+    [
+        ((0.9, 0.7), (0.8, 0.75), 0.85, ["yes", "yes", "undecided"]),
+        ((0.8, 0.75), (0.9, 0.7), 0.95, ["no", "no", "yes"]),
+        ((0.8, 0.7), (0.9, 0.85), 0.7, ["no", "yes", "no"]),
+    ],
+)
+def test_depth_is_judged_at_its_ends_and_changes_no_other_answer(
+    shallow: tuple[float, float], deep: tuple[float, float], kernel: float, answers: list[str]
+) -> None:
+    two = {TIED: 0.85, FREE: 0.7, KERNEL: 0.85}
+    rows = depths(*({TIED: tied, FREE: free, KERNEL: kernel} for tied, free in (shallow, deep)))
+    tables = [judged(lambda m, dim, target: two, more).tables for more in (rows, [])]
+    given, without = (list(table["hypotheses"]["answer"]) for table in tables)
+    assert given[-3:] == answers
+    assert given[:-3] == without[:-3]
+    assert tables[0]["depths"]["layers"] == [1, 1, 2, 2, 8, 8]
+    assert set(tables[1]["depths"]["layers"]) == {2}
 
 
 def agreements(best: float, tied: float, free: float = 0.5, kernel: float = 0.85) -> dict[str, float]:

@@ -183,6 +183,7 @@ class ExplainedShare(AbstractMeasuredStudy):
         tables = {
             "hypotheses": self.answers(answers),
             "overview": judged.overview(),
+            "over texts": judged.intervals(),
             "explanations": judged.table(),
             "networks": judged.networks(),
             "reproducible": judged.reproducible(),

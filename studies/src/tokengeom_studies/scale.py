@@ -1,7 +1,8 @@
-"""How the explained share of an MLP's geometry changes with the number of contexts, the width, and the loss.
+"""How the explained share of an MLP's geometry changes with the number of contexts, the width, the loss, and the depth.
 
 And which ties explain it: how the best weight of the context itself, w in ``positions+pairs+w*self``, changes with the
-same, and whether the kernel of the MLP at its start is as good.
+same, and whether the kernel of the MLP at its start is as good. Depth was added later: its statements are about the
+shallowest and the deepest network, all others about networks of two layers.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ TIED, KERNEL, FREE, NORM = f"simulated, {MAIN}", "simulated, kernel", "simulated
 SHOWN = (TIED, KERNEL, FREE, NORM)
 WEIGHTS = {0.0: "positions+pairs", 0.3: "positions+pairs+0.3*self", 1.0: MAIN, 3.0: "positions+pairs+3*self"}
 """Weight of the context itself -> ties."""
+LAYERS = 2
+"""Hidden layers of the networks of all statements but those on depth, and of rows that do not say it."""
 NEAR = 0.02
 """Difference of corrected agreement that counts as none."""
 _RULE = (
@@ -44,6 +47,7 @@ class Scale(AbstractMeasuredStudy):
         "vocabulary": 40,
         "seed": 0,
         "dims": [64],
+        "layers": [LAYERS],
         "ties": [*WEIGHTS.values(), "self", "kernel"],
         "norms": ["gamma2"],
         "learning_rate": 1e-3,
@@ -83,6 +87,18 @@ class Scale(AbstractMeasuredStudy):
             f"The ties of the MLP's own kernel are as good as the best of these weights, within {NEAR}.",
             _RULE.format("a width, a number of contexts and a loss gap."),
         ),
+        "depth": Hypothesis(
+            "The deeper the network, the less is explained by tied features trained alike.",
+            _RULE.format("a width, contexts and a loss gap with several depths: the deepest against the shallowest."),
+        ),
+        "depth, ties": Hypothesis(
+            "The deeper the network, the smaller is the lead of tied over untied features trained alike.",
+            _RULE.format("a width, contexts and a loss gap with several depths: the deepest against the shallowest."),
+        ),
+        "depth, kernel": Hypothesis(
+            f"The ties of the kernel of as many layers as the network has are as good as {MAIN}, within {NEAR}.",
+            _RULE.format(f"a depth other than {LAYERS} layers, a number of contexts and a loss gap."),
+        ),
     }
 
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
@@ -91,8 +107,10 @@ class Scale(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Corrected agreement of each explanation in each cell, and the ends that each statement compares."""
-        cells = _cells(rows)
-        held = {item: _held(cells, (item,)) for item in ITEMS}
+        rows = [{"layers": LAYERS, **row} for row in rows]
+        every = _cells(rows)
+        cells = chosen(every, layers=LAYERS)
+        held = {item: _held(every, (item,)) for item in ITEMS}
         answers = {key: share_of(x for item in ITEMS for x in held[item][key]) for key in held[ITEMS[0]]}
         runs, solved = chosen(rows, kind="run"), chosen(rows, kind="prediction")
         far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in runs)
@@ -113,28 +131,35 @@ class Scale(AbstractMeasuredStudy):
             "contexts": _table(usual),
             "widths": _table([cell for cell in cells if cell["target"] == target and cell not in usual])
             or _table(usual),
+            "depths": _table(_of_several_depths(every) or usual, "layers"),
             "weights": _weights_table(usual),
             "by item": _by_item(held, cells),
             "by width": _by_width(cells),
             "ranks": ranks(
-                ((f"{row['norm']}, loss gap {row['target']:g}", row) for row in solved),
+                ((f"{row['norm']}, loss gap {row['target']:g}", row) for row in chosen(solved, layers=LAYERS)),
                 max((row["dim"] for row in solved), default=0),
             ),
-            "all cells": _table(cells),
+            "all cells": _table(every, "layers"),
             "all weights": _weights_table(cells),
         }
         return self.findings(recipe, sentence, numbers, [_figure(cells)], tables)
 
 
 def _cells(rows: Sequence[Row]) -> list[Cell]:
-    """Kind of text, number of contexts, width and loss gap, with the agreements measured there."""
+    """Kind of text, number of contexts, width, depth and loss gap, with the agreements measured there."""
     found = []
     for done in chosen(rows, kind="finished"):
-        where = {"text": done["text"], "dim": done["dim"]}
+        where = {"text": done["text"], "dim": done["dim"], "layers": done["layers"]}
         for target in dict.fromkeys(row["target"] for row in chosen(rows, kind="pair", **where)):
             cell = {"of": done["text"].rsplit("_", 1)[0], "contexts": done["contexts"], **where, "target": target}
             found.append({**cell, "agreements": Agreements(rows, **where, target=target)})
-    return sorted(found, key=lambda cell: (cell["of"], cell["dim"], cell["target"], cell["contexts"]))
+    return sorted(found, key=lambda cell: tuple(cell[name] for name in ("of", "dim", "target", "contexts", "layers")))
+
+
+def _of_several_depths(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells whose text, width and loss gap were measured at several depths."""
+    same = [chosen(cells, **{name: cell[name] for name in ("text", "dim", "target")}) for cell in cells]
+    return [cell for cell, others in zip(cells, same, strict=True) if len(others) > 1]
 
 
 def _most_common(cells: Sequence[Cell], along: str) -> Any:
@@ -170,9 +195,12 @@ def _kernel_leads(cells: Sequence[Cell], items: Sequence[str]) -> Iterator[float
             yield lead
 
 
-def _held(cells: Sequence[Cell], items: Sequence[str]) -> dict[str, list[bool]]:
+def _held(every: Sequence[Cell], items: Sequence[str]) -> dict[str, list[bool]]:
     """The cells of some items in which each statement holds."""
+    cells, others = chosen(every, layers=LAYERS), [cell for cell in every if cell["layers"] != LAYERS]
     grow, smallest, widest = (partial(_ends, cells, along, items=items) for along in ("contexts", "target", "dim"))
+    deepest = partial(_ends, every, "layers", items=items)
+    kernels = [_value(cell, item, KERNEL) - _value(cell, item) for cell, item in product(others, items)]
     return {
         "contexts": [high < low for low, high in grow(_value)],
         "ties": [high > low for low, high in grow(_lead)],
@@ -181,6 +209,9 @@ def _held(cells: Sequence[Cell], items: Sequence[str]) -> dict[str, list[bool]]:
         "itself, contexts": [high <= low for low, high in grow(_best_weight)],
         "itself, loss": [high <= low for low, high in smallest(_best_weight)],
         "kernel": [x >= -NEAR for x in _kernel_leads(cells, items)],
+        "depth": [high < low for low, high in deepest(_value)],
+        "depth, ties": [high < low for low, high in deepest(_lead)],
+        "depth, kernel": [x >= -NEAR for x in kernels if np.isfinite(x)],
     }
 
 
@@ -218,7 +249,7 @@ def _ends(
     cells: Sequence[Cell], along: str, value: Callable[[Cell, str], float], items: Sequence[str] = ITEMS
 ) -> Iterator[tuple[float, float]]:
     """A number at the smallest and at the largest of what varies, for each choice of the rest."""
-    rest = [name for name in ("of", "contexts", "dim", "target") if name != along]
+    rest = [name for name in ("of", "contexts", "dim", "layers", "target") if name != along]
     for key in dict.fromkeys(tuple(cell[name] for name in rest) for cell in cells):
         same = [cell for cell in cells if tuple(cell[name] for name in rest) == key]
         low, high = min(same, key=lambda cell: cell[along]), max(same, key=lambda cell: cell[along])
@@ -228,11 +259,12 @@ def _ends(
                 yield ends
 
 
-def _table(cells: Sequence[Cell]) -> Table:
+def _table(cells: Sequence[Cell], *more: str) -> Table:
     found = []
     for cell, item in product(cells, ITEMS):
         agreements: Agreements = cell["agreements"]
         row = {"text": cell["of"], "contexts": cell["contexts"], "width": cell["dim"], "loss gap": cell["target"]}
+        row |= {name: cell[name] for name in more}
         values = {name: str(agreements.corrected(name, MLP_NAME, item)) for name in SHOWN}
         found.append({**row, "item": item, "seeds agree": agreements.reproducible(MLP_NAME, item), **values})
     return table_of(found)

@@ -298,13 +298,26 @@ class ExplainedCells:
         """
         return table_of([{"explanation": label, **self.over_texts(names)} for label, names in self._shown.items()])
 
+    def intervals(self) -> Table:
+        """The overview with 95% intervals of Student's t over texts."""
+        rows = []
+        for label, names in self._shown.items():
+            of = self._of_texts(names)
+            known = {kind: [means[kind] for means in of if np.isfinite(means[kind])] for kind in ITEMS}
+            rows.append({"explanation": label, **{kind: str(Interval.of(known[kind])) for kind in ITEMS}})
+        return table_of(rows)
+
     def over_texts(self, names: Sequence[str]) -> dict[str, float]:
         """Corrected agreement by kind of item: means over explanations, networks with a last norm, then texts."""
-        of = [
+        of = self._of_texts(names)
+        return _means({kind: [means[kind] for means in of] for kind in ITEMS})
+
+    def _of_texts(self, names: Sequence[str]) -> list[dict[str, float]]:
+        """The same of each text."""
+        return [
             _means({k: [self._shown_mean(run, names, k) for run in chosen(self._cells, text=text)] for k in ITEMS})
             for text in dict.fromkeys(run["text"] for run in self._cells)
         ]
-        return _means({kind: [means[kind] for means in of] for kind in ITEMS})
 
     @property
     def _cells(self) -> list[Row]:

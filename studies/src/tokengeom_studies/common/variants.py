@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Any
 
@@ -200,17 +200,19 @@ class Agreements:
 
 
 def compare_ties(recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
-    """MLPs of the recipe's widths at its loss gaps, beside simulations with each of its ties and certified norms."""
+    """MLPs of the recipe's widths and depths at its loss gaps, beside simulations with its ties and certified norms."""
     name, stats = recipe["text"], text_named(recipe["text"], recipe)
     text = DeviceText(stats, recipe["device"])
     facts = {"tokens": stats.V, "contexts": stats.m, "windows": stats.n, "entropy": stats.entropy}
-    for dim in recipe["dims"]:
-        cell, given = {"text": name, "dim": dim}, {**recipe, "dim": dim}
+    for dim, layers in product(recipe["dims"], recipe["layers"]):
+        cell, given = {"text": name, "dim": dim, "layers": layers}, {**recipe, "dim": dim}
         found: dict[float, dict[str, list[Geometry]]] = {}
         if rows.has(kind="finished", **cell) or not rows.in_time:
             continue
-        trained = {MLP_NAME: Variant(), **{f"simulated, {ties}": Variant().simulation(ties) for ties in recipe["ties"]}}
-        with progress.stage(f"Trainings on {name}, d = {dim}", float(len(trained))) as stage:
+        known = {ties: f"kernel:{layers}" if ties == "kernel" else ties for ties in recipe["ties"]}
+        simulated = {f"simulated, {shown}": Variant().simulation(ties) for shown, ties in known.items()}
+        trained = {MLP_NAME: Variant(settings={"layers": layers}), **simulated}
+        with progress.stage(f"Trainings on {name}, d = {dim}, {layers} layers", float(len(trained))) as stage:
             for variant, training in trained.items():
                 stage.advance(1.0, variant)
                 first, count = (0, recipe["seeds"]) if variant == MLP_NAME else (FIRST_SEED, recipe["replicates"])
