@@ -17,7 +17,7 @@ from scipy.special import log_softmax
 from tokengeom import predict
 from tokengeom.extending import AbstractProgress, Figure, Float, HeatmapPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.corrected import corrected
+from tokengeom_studies.common.corrected import Measured, corrected
 from tokengeom_studies.common.document_split import KINDS, NEW, DocumentSplit
 from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, agreement, mean_geometry
 from tokengeom_studies.common.measured import (
@@ -247,8 +247,8 @@ class _Judged:
         runs = chosen(self.rows, kind="run", **cell)
         if not found or not runs or kind not in found[0]["agreement"][0]:
             return Interval.of([])
-        own = {(): found[0].get("reliability", {}).get(kind, 1.0)}
-        values = {(seed,): one[kind] for seed, one in enumerate(found[0]["agreement"])}
+        own: Measured = {(): found[0].get("reliability", {}).get(kind, 1.0)}
+        values: Measured = {(seed,): one[kind] for seed, one in enumerate(found[0]["agreement"])}
         return corrected(values, {(a, b): x[kind] for a, b, x in runs[0]["seeds"]}, own)
 
     def holds(self, hypothesis: str) -> Iterator[bool]:
