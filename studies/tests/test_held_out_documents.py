@@ -108,7 +108,10 @@ def made_up(**given: float) -> list[dict[str, Any]]:
                 "variation": None,
                 "to": dict.fromkeys(NETWORKS, given.get(f"{short} to", 0.5)),
             }
-            facts = {"target": 1.0, "loss_gap": 1.0} if name in NETWORKS else {"relative_gap": 1e-3}
+            target = 3.0 if split else 1.0
+            facts = (
+                {"target": target, "loss_gap": target} if name.startswith(tuple(NETWORKS)) else {"relative_gap": 1e-3}
+            )
             rows.append({"kind": "score", **where, "prediction": name, NEW: score, ALL: score, **facts})
         for network in NETWORKS:
             pairs = [[a, b, dict.fromkeys(ITEMS, 0.64)] for a in range(4) for b in range(a)]
@@ -150,6 +153,8 @@ def test_agreement_is_divided_by_what_seeds_agree_to_and_unfinished_splits_are_l
     rows += [{"kind": "text", "text": "t", "split": 2, "contexts": 5}]
     found = STUDY.judge(STUDY.recipe(), rows)
     table = found.tables["geometry"]
-    own = [x for name, x in zip(table["explanation"], table["held out"], strict=True) if name == CHOSEN]
+    own = [x for name, x in zip(table["explanation"], table["several"], strict=True) if name == CHOSEN]
     assert own == pytest.approx([0.7, 0.7])
+    assert table["held out"][1:3] == ["0.800 [0.800, 0.800]", "0.800 [0.800, 0.800]"]
     assert found.tables["texts"]["split"] == [0, 1]
+    assert [found.tables["early"][name] for name in ("trainings", "at 3", "at 1")] == [[2, 2], [1, 1], [1, 1]]

@@ -49,6 +49,8 @@ ORDER = (FREQUENCIES, KNESER_NEY, *(f"untied, {norm}, backed off" for norm in NO
 ORDER += tuple(f"tied, {norm}, {ties}" for norm in NORMS.values() for ties in (MAIN, KERNEL))
 ORDER += tuple(f"{name}{at}" for name in (*SIMULATED, *NETWORKS) for at in ("", EARLY))
 """Predictions, as tables have them."""
+GAPS = (3.0, 2.5, 2.0, 1.5, 1.0)
+"""Loss gaps, in nats, at which trainings are read."""
 TOLERANCE = 5e-3
 """Proven relative gap of predictions with ties."""
 NEAR, TARGET = 0.01, 0.85
@@ -65,7 +67,7 @@ class HeldOutDocuments(AbstractMeasuredStudy):
     small: ClassVar[Recipe] = {
         **{"text": "", "separator": "<|endoftext|>", "stories": 20, "seed": 0, "tokenizer": "word", "context": 2},
         **{"vocabulary": 100, "held_out": 0.2, "splits": [0, 1, 2], "dim": 64, "learning_rate": 1e-3},
-        **{"gaps": [3.0, 2.5, 2.0, 1.5, 1.0], "seeds": 5, "replicates": 3, "seconds": 1_800},
+        **{"gaps": list(GAPS), "seeds": 5, "replicates": 3, "seconds": 1_800},
         "device": "cpu",
     }
     paper: ClassVar[Recipe] = {**small, "text": "texts/documents_stories.txt", "device": "cuda"}
@@ -122,6 +124,7 @@ class HeldOutDocuments(AbstractMeasuredStudy):
             "texts": judged.sizes(),
             **{kind: judged.scores(kind) for kind in KINDS},
             "geometry": judged.geometry(),
+            "early": judged.early(),
         }
         far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in chosen(rows, kind="score") if "loss_gap" in row)
         proven = max(row["relative_gap"] for row in chosen(rows, kind="score") if "relative_gap" in row)
@@ -304,13 +307,28 @@ class _Judged:
                 rho = {kind: float(np.mean([x[kind] for run in runs for *_, x in run["seeds"]])) for kind in ITEMS}
                 found.append({"text": text, "network": network, "explanation": "two seeds, not corrected", **rho})
                 for name in self.names:
-                    means = {kind: self._mean_agreement(text, network, name, kind) for kind in ITEMS}
+                    means: dict[str, Any] = {kind: self._mean_agreement(text, network, name, kind) for kind in ITEMS}
                     if np.isfinite(list(means.values())).any():
+                        means[HELD_OUT] = str(Interval.of(self._agreements(text, network, name, HELD_OUT)))
                         found.append({"text": text, "network": network, "explanation": name, **means})
         return table_of(found)
 
     def _mean_agreement(self, text: str, network: str, name: str, kind: str) -> float:
-        return float(np.mean([self._agreement(p, network, name, kind).mean for p in self.splits if p[0] == text]))
+        return float(np.mean(self._agreements(text, network, name, kind)))
+
+    def _agreements(self, text: str, network: str, name: str, kind: str) -> list[float]:
+        return [self._agreement(place, network, name, kind).mean for place in self.splits if place[0] == text]
+
+    def early(self) -> Table:
+        """How many trainings are read early at the largest and at the smallest loss gap that was tried."""
+        found = []
+        rows = [row for row in chosen(self.rows, kind="score") if row["prediction"].endswith(EARLY)]
+        for text in self.texts:
+            for name in dict.fromkeys(row["prediction"] for row in rows):
+                gaps = [row["target"] for row in chosen(rows, text=text, prediction=name)]
+                ends = {f"at {end:g}": gaps.count(end) for end in (max(GAPS), min(GAPS))}
+                found.append({"text": text, "training": name.removesuffix(EARLY), "trainings": len(gaps)} | ends)
+        return table_of(found)
 
     def sentence(self) -> str:
         """Losses and agreement of the chosen prediction, of Kneser-Ney and of networks."""

@@ -42,16 +42,16 @@ class DocumentSplit:
         trained, choosing, judging = _counted(recipe, split)
         parts = [SplitText.of(trained, part) for part in (choosing, judging)]
         rows = [tuple(row) for row in np.asarray(trained.contexts).tolist()]
-        new = [tuple(row) for part in parts for row in part.contexts[~part.known].tolist()]
-        column = {context: j for j, context in enumerate(dict.fromkeys([*rows, *new]))}
+        rows += [tuple(row) for part in parts for row in part.contexts[~part.known].tolist()]
+        column = {context: j for j, context in enumerate(dict.fromkeys(rows))}
         m, shape = trained.m, (trained.V, len(column))
         choose, judge = (_table(part, column, shape) for part in parts)
         table = sparse.hstack([sparse.csc_array(trained.table), (choose + judge)[:, m:]], format="csc")
-        kept = np.arange(len(column)) < m
+        new = np.arange(len(column)) >= m
         contexts = np.array(list(column), np.asarray(trained.contexts).dtype)
-        self.text = HeldOutText(NextTokenStatistics.from_counts(table, contexts=contexts), kept, recipe["device"])
-        self.chosen = _without(choose, m)
-        self.judged = {NEW: _without(judge, m), ALL: judge}
+        self.text = HeldOutText(NextTokenStatistics.from_counts(table, contexts=contexts), ~new, recipe["device"])
+        self.chosen = sparse.csc_array(choose.multiply(new))
+        self.judged = {NEW: sparse.csc_array(judge.multiply(new)), ALL: judge}
         number = np.asarray(self.judged[NEW].sum(axis=0)).ravel()
         self.facts = {
             **{"contexts": m, "tokens": trained.V, "windows": trained.n, "entropy": self.text.entropy},
@@ -150,10 +150,3 @@ def _table(part: SplitText, column: Mapping[tuple[int, ...], int], shape: tuple[
     """Counts of the windows of a part, in the columns of all contexts."""
     columns = np.array([column[tuple(context)] for context in part.contexts.tolist()])
     return sparse.csc_array(sparse.coo_array((part.windows, (part.token, columns[part.place])), shape=shape))
-
-
-def _without(counts: sparse.csc_array, m: int) -> sparse.csc_array:
-    """Counts without those of the first m contexts."""
-    left = counts.copy().tolil()
-    left[:, :m] = 0
-    return sparse.csc_array(left)
