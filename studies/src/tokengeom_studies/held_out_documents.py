@@ -112,8 +112,10 @@ class HeldOutDocuments(AbstractMeasuredStudy):
             for split in recipe["splits"]:
                 where = {"text": name, "split": split}
                 if rows.in_time and not rows.has(kind="finished", **where):
-                    _Measurement(recipe, rows, where).run()
-                    rows.add(kind="finished", **where)
+                    kept = Rows()
+                    _Measurement(recipe, kept, where).run()
+                    for row in [*kept.rows, {"kind": "finished", **where}]:
+                        rows.add(**row)
                 stage.advance(1.0, f"split {split}")
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
@@ -346,10 +348,10 @@ class _Judged:
         loss = dict(zip(zip(table["text"], table["prediction"], strict=True), table["loss"], strict=True))
         less = np.array([[loss[text, name] - loss[text, KNESER_NEY] for text in self.texts] for name in names])
         cells = [(text, network) for text in self.texts for network in NETWORKS]
-        agreed = [name for name in names if not name.endswith(EARLY)]
+        agreed = [name for name in names if EARLY not in name]
         values = np.array([[self._mean_agreement(*cell, name, HELD_OUT) for cell in cells] for name in agreed])
-        columns = [f"{text.split('_')[-1]}, {network}" for text, network in cells]
-        texts = [text.split("_")[-1] for text in self.texts]
+        texts = [text.removeprefix("documents_") for text in self.texts]
+        columns = [f"{text}, {network}" for text in texts for network in NETWORKS]
         panels = [
             HeatmapPanel(
                 "Loss after new contexts", less, "text", "prediction", texts, names, [], [], -2.0, 2.0,
