@@ -148,6 +148,15 @@ def test_each_hypothesis_can_come_out_either_way(given: dict[str, float], expect
     assert {name: found[name] for name in expected} == expected
 
 
+def test_the_same_rules_judge_other_predictions() -> None:
+    simulated = next(iter(SIMULATED))
+    table = STUDY.judge(STUDY.recipe(), made_up(**{f"{simulated} loss": 1.9, f"{CHOSEN} loss": 2.1})).tables[
+        "same rules"
+    ]
+    assert dict(zip(table["prediction"], table["same loss"], strict=True))[simulated] == "4 of 4"
+    assert dict(zip(table["prediction"], table["back-off"], strict=True))[CHOSEN] == "0 of 2"
+
+
 def test_agreement_is_divided_by_what_seeds_agree_to_and_unfinished_splits_are_left_out() -> None:
     rows = made_up(**{f"{CHOSEN} agreement": 0.7})
     rows += [{"kind": "text", "text": "t", "split": 2, "contexts": 5}]

@@ -55,6 +55,8 @@ TOLERANCE = 5e-3
 """Proven relative gap of predictions with ties."""
 NEAR, TARGET = 0.01, 0.85
 """Difference of shares of right top tokens that counts as none; corrected agreement to be reached."""
+RULES = ("same loss", "early", "back-off", "top token", "variation", "geometry")
+"""Hypotheses about the chosen prediction that others can be judged by."""
 _SHARE = f"It holds in at least {MOST:.0%} of the cells: yes; in at most {1 - MOST:.0%}: no."
 _SPLITS = f"A cell is a text and a split. {_SHARE}"
 _RULE = f"A cell is a text, a split and a network. {_SHARE}"
@@ -127,6 +129,7 @@ class HeldOutDocuments(AbstractMeasuredStudy):
             **{kind: judged.scores(kind) for kind in KINDS},
             "geometry": judged.geometry(),
             "early": judged.early(),
+            "same rules": judged.same_rules(),
         }
         far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in chosen(rows, kind="score") if "loss_gap" in row)
         proven = max(row["relative_gap"] for row in chosen(rows, kind="score") if "relative_gap" in row)
@@ -256,30 +259,39 @@ class _Judged:
         values: Measured = {(seed,): one[kind] for seed, one in enumerate(found[0]["agreement"])}
         return corrected(values, {(a, b): x[kind] for a, b, x in runs[0]["seeds"]}, own)
 
-    def holds(self, hypothesis: str) -> Iterator[bool]:
-        """Whether a statement holds, cell by cell; cells with nothing reproducible are left out."""
+    def holds(self, hypothesis: str, own: str = CHOSEN) -> Iterator[bool]:
+        """Whether a statement holds for a prediction, cell by cell; cells with nothing reproducible are left out."""
         for place in self.splits:
             loss = {name: self._score(place, name, NEW, "loss") for name in self.names}
-            right = {name: self._score(place, name, NEW, "right") for name in (CHOSEN, KNESER_NEY)}
+            right = {name: self._score(place, name, NEW, "right") for name in (own, KNESER_NEY)}
             if hypothesis == "Kneser-Ney":
                 yield not any(x <= loss[KNESER_NEY] for name, x in loss.items() if name != KNESER_NEY)
             if hypothesis == "back-off":
-                yield loss[CHOSEN] < loss[UNTIED]
+                yield loss[own] < loss[UNTIED]
             if hypothesis == "top token":
-                yield right[CHOSEN] >= right[KNESER_NEY] - NEAR
+                yield right[own] >= right[KNESER_NEY] - NEAR
             for network in NETWORKS:
-                names = (CHOSEN, UNTIED, KNESER_NEY, *SIMULATED)
+                names = (own, UNTIED, KNESER_NEY, *SIMULATED)
                 agreed = {name: self._agreement(place, network, name, HELD_OUT).mean for name in names}
                 other = loss.get(network + EARLY * (hypothesis == "early"), np.nan)
                 if hypothesis in ("same loss", "early") and np.isfinite(other):
-                    yield loss[CHOSEN] < other
+                    yield loss[own] < other
                 if hypothesis == "variation":
-                    own, other = (self._score(place, name, NEW, "to", network) for name in (CHOSEN, KNESER_NEY))
-                    yield own < other
-                if hypothesis == "geometry" and np.isfinite(agreed[CHOSEN]):
-                    yield agreed[CHOSEN] > max(agreed[UNTIED], agreed[KNESER_NEY])
-                if hypothesis == "target" and np.isfinite(agreed[CHOSEN]):
-                    yield max(agreed[CHOSEN], *(agreed[name] for name in SIMULATED)) >= TARGET
+                    near, far = (self._score(place, name, NEW, "to", network) for name in (own, KNESER_NEY))
+                    yield near < far
+                if hypothesis == "geometry" and np.isfinite(agreed[own]):
+                    yield agreed[own] > max(agreed[UNTIED], agreed[KNESER_NEY])
+                if hypothesis == "target" and np.isfinite(agreed[own]):
+                    yield max(agreed[own], *(agreed[name] for name in SIMULATED)) >= TARGET
+
+    def same_rules(self) -> Table:
+        """In how many cells each statement on the chosen prediction holds for every tied one; looked at afterwards."""
+        found = []
+        for name in self.names:
+            if name.startswith(("tied", *SIMULATED)) and EARLY not in name:
+                held = {rule: list(self.holds(rule, name)) for rule in RULES}
+                found.append({"prediction": name} | {rule: f"{sum(x)} of {len(x)}" for rule, x in held.items()})
+        return table_of(found)
 
     def sizes(self) -> Table:
         """Sizes of each split."""
