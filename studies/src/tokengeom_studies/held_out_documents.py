@@ -366,7 +366,7 @@ class _Judged:
         columns = [f"{text}, {network}" for text in texts for network in NETWORKS]
         panels = [
             HeatmapPanel(
-                "Loss after new contexts", less, "text", "prediction", texts, names, [], [], -2.0, 2.0,
+                "Loss after new contexts", less, "text", "prediction", texts, names, [], [], -1.0, 1.0,
                 "nats above Kneser-Ney",
             ),
             HeatmapPanel(
