@@ -106,6 +106,20 @@ def write_starts(text: str, novel: str, folder: Path) -> None:
         save_text(stats, folder / f"starts_{name}.npz")
 
 
+def write_documents(text: str, novel: str, folder: Path) -> None:
+    """Documents of three kinds: 20 stories, the first letters of 20 chapters, and parts of 30 modules of Python."""
+    chapters = re.split(r"\n(?=CHAPTER )", Path(novel).read_text(encoding="utf-8"))
+    modules = sorted(Path(sysconfig.get_path("stdlib")).glob("[e-t]*.py"))
+    code = [module.read_text(encoding="utf-8").partition("\ndef ")[2][:800] for module in modules]
+    documents = {
+        "stories": [part.strip() for part in Path(text).read_text(encoding="utf-8").split(END)][2_000:2_020],
+        "letters": [chapter[:600] for chapter in chapters if len(chapter) > 1_000][45:65],
+        "code": [part for part in code if len(part) == 800][:30],
+    }
+    for name, parts in documents.items():
+        (folder / f"documents_{name}.txt").write_text(END.join(parts), encoding="utf-8")
+
+
 def write_statistics(text: str, novel: str, folder: Path) -> None:
     """Saved statistics: the most frequent contexts of stories, a novel and code, by words."""
     modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
@@ -145,6 +159,7 @@ def main() -> None:
         sys.stdout.write(f"{write.__name__}: done\n")
     write_other_kinds(novel, folder)
     write_starts(text, novel, folder)
+    write_documents(text, novel, folder)
     write_statistics(text, novel, folder)
 
 

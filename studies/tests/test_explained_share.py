@@ -128,7 +128,7 @@ def text() -> HeldOutText:
     counts = random.poisson(0.6, (6, 40)) + np.eye(6, 40, dtype=int)
     counts[0, counts.sum(axis=0) == 0] = 1
     contexts = np.stack(np.unravel_index(np.arange(40), (7, 7)), axis=1).astype(np.int32)
-    return HeldOutText(NextTokenStatistics.from_counts(counts, contexts=contexts), 0.25, "cpu")
+    return HeldOutText.drawn(NextTokenStatistics.from_counts(counts, contexts=contexts), 0.25, "cpu")
 
 
 def test_agreement_is_the_correlation_of_cosines_of_pairs_with_different_supports(text: HeldOutText) -> None:

@@ -59,7 +59,7 @@ def test_top_tokens_decide() -> None:
 
 
 def test_the_margin_is_that_of_the_worst_pair_of_each_context() -> None:
-    text = HeldOutText(counted_text(), 0.2, "cpu")
+    text = HeldOutText.drawn(counted_text(), 0.2, "cpu")
     random = np.random.default_rng(0)
     W, H = random.normal(size=(text.stats.V, 4)), random.normal(size=(4, text.stats.m))
     read = Reached(0.2, 0.2, 1, 0.0, torch.tensor(W, dtype=torch.float32), torch.tensor(H, dtype=torch.float32))

@@ -151,7 +151,7 @@ class ExplainedShare(AbstractMeasuredStudy):
         name = recipe["text"] if recipe["text"] == "stories" else Path(recipe["text"]).stem
         if rows.has(kind="finished", text=name):
             return
-        text = HeldOutText(load_text(recipe), recipe["held_out"], recipe["device"])
+        text = HeldOutText.drawn(load_text(recipe), recipe["held_out"], recipe["device"])
         stats = text.stats
         facts = {"tokens": stats.V, "contexts": stats.m, "windows": stats.n, "entropy": text.entropy}
         one = float(np.mean(np.diff(sparse.csc_array(stats.table).indptr) == 1))

@@ -107,7 +107,7 @@ class Generalisation(AbstractMeasuredStudy):
         name = recipe["text"]
         if rows.has(kind="finished", text=name):
             return
-        text = HeldOutText(text_named(name, recipe), recipe["held_out"], recipe["device"])
+        text = HeldOutText.drawn(text_named(name, recipe), recipe["held_out"], recipe["device"])
         facts = {"tokens": text.stats.V, "contexts": text.stats.m, "held_out": int((~text.kept).sum())}
         rows.add(kind="text", text=name, entropy=text.entropy, windows=text.stats.n, **facts)
         norms = {}

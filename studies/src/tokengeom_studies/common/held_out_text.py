@@ -27,7 +27,7 @@ Geometry = Mapping[str, Any]
 
 
 class HeldOutText:
-    """Statistics on a device, with a share of the contexts held out.
+    """Statistics on a device, of which only the ``kept`` contexts are trained on.
 
     where
         stats     all contexts
@@ -36,11 +36,15 @@ class HeldOutText:
         P, pi     probabilities (V x m) and weights (m, 0 where held out) on the device
     """
 
-    def __init__(self, stats: NextTokenStatistics, share: float, device: str, seed: int = 0) -> None:
-        self.torch, self.stats, self.device = import_torch(), stats, device
-        drawn = np.random.default_rng(seed).permutation(stats.m)[: round(share * stats.m)]
-        self.kept: Bool = np.ones(stats.m, dtype=bool)
-        self.kept[drawn] = False
+    @staticmethod
+    def drawn(stats: NextTokenStatistics, share: float, device: str, seed: int = 0) -> HeldOutText:
+        """With a share of the contexts held out, drawn at random."""
+        kept = np.ones(stats.m, dtype=bool)
+        kept[np.random.default_rng(seed).permutation(stats.m)[: round(share * stats.m)]] = False
+        return HeldOutText(stats, kept, device)
+
+    def __init__(self, stats: NextTokenStatistics, kept: Bool, device: str) -> None:
+        self.torch, self.stats, self.kept, self.device = import_torch(), stats, kept, device
         contexts = np.asarray(stats.contexts)
         self.trained = NextTokenStatistics.from_counts(
             sparse.csc_array(stats.table[:, np.flatnonzero(self.kept)]), contexts=contexts[self.kept]

@@ -148,7 +148,7 @@ class HeldOutLoss:
 
 def count_parts(recipe: Recipe, progress: AbstractProgress) -> tuple[NextTokenStatistics, NextTokenStatistics]:
     """Statistics of the training part of a text, and of its held-out part, with one numbering of tokens."""
-    documents = _documents(recipe)
+    documents = documents_of(recipe)
     share, number = recipe["held_out"], len(documents)
     held = round(share * number)
     if not 0 < held < number:
@@ -168,7 +168,8 @@ def count_parts(recipe: Recipe, progress: AbstractProgress) -> tuple[NextTokenSt
     return kept, rest
 
 
-def _documents(recipe: Recipe) -> list[str]:
+def documents_of(recipe: Recipe) -> list[str]:
+    """Documents of the recipe's ``text``, a file, or as many of the built-in ``stories``."""
     if not recipe["text"]:
         return list(islice(stories(recipe["seed"]), recipe["stories"]))
     documents: list[str] = []
