@@ -194,5 +194,5 @@ def test_of_equally_similar_pairs_the_frequent_ones_come_first_and_all_are_given
     assert len(rows) == 5
     assert PlainFactors((np.eye(4, 2), np.zeros((2, 4)))).pairs(5, "contexts", stats).rows == ()
     for wrong in ({"k": 0}, {"items": "words"}):
-        with pytest.raises(InputError, match="Pairs are of tokens or contexts"):
+        with pytest.raises(InputError, match=r"pairs k must be at least 1|items must be tokens or contexts"):
             given.pairs(**{"stats": stats, **wrong})  # type: ignore[arg-type]

@@ -291,8 +291,8 @@ class EmbeddedItems:
 
     def pairs(self, items: Items, k: int = 10) -> SimilarPairs:
         """The k pairs with the largest cosines, among those with different supports."""
-        if items not in SHARED or whole_number("k", k) < 1:
-            raise InputError(f"Pairs are of tokens or contexts, and at least 1; got items={items!r} and k={k!r}.")
+        if whole_number("k", k) < 1:
+            raise InputError(f"The number of pairs k must be at least 1; got {k}.")
         # Training imports this module, and needs no scipy.
         from tokengeom.statistics.supports import group_supports
 

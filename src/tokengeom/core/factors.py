@@ -60,7 +60,7 @@ class Factors:
                 f"A run must have W (V x d) and H (d x m), or be the pair (W, H); got {type(given).__name__}. "
                 "Pass what train returned, or (W, H) of a checkpoint."
             )
-        factors = Factors(_finite_matrix("W", W), _finite_matrix("H", H), _finite_vector("bias", bias))
+        factors = Factors(finite_matrix("W", W), finite_matrix("H", H), _finite_vector("bias", bias))
         if factors.W.shape[1] != factors.H.shape[0]:
             hint = " H looks transposed: pass H.T." if factors.W.shape[1] == factors.H.shape[1] else ""
             raise ProblemError(
@@ -187,7 +187,8 @@ def factored_logit_distance(x: Factors, y: Factors) -> float:
     return float(np.sqrt(max(2.0 - 2.0 * logit_inner(x, y) / size, 0.0))) if size > 0 else float("nan")
 
 
-def _finite_matrix(name: str, given: object) -> Float:
+def finite_matrix(name: str, given: object) -> Float:
+    """A matrix of finite numbers, from an array or a PyTorch tensor; anything else is refused by this name."""
     matrix = _as_array(name, given)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ProblemError(f"{name} must be a matrix with rows and columns; got shape {matrix.shape}.")

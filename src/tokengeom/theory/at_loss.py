@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.factors import HasFactors
+from tokengeom.core.factors import HasFactors, finite_matrix
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import check_tolerance, nearest_hint, option
@@ -256,10 +256,10 @@ class LossPrediction(ProvenNorm, PredictedCosines, AnswersQuestions, AbstractRes
         return norm * (1.0 - ROUNDING), norm * (1.0 + ROUNDING)
 
     def _logits_of_all(self, L: Float) -> Float:
-        given, shape = np.asarray(L, dtype=np.float64), (self.merging.row_of.size, self.merging.column_of.size)
-        if given.shape != shape or not np.isfinite(given).all():
+        given, shape = finite_matrix("L", L), (self.merging.row_of.size, self.merging.column_of.size)
+        if given.shape != shape:
             raise ProblemError(
-                f"Logits must be finite, with one row per token and one column per context, {shape}; got an array of "
+                f"Logits must have one row per token and one column per context, {shape}; got an array of "
                 f"shape {given.shape}. Pass run.logits, or W @ H of a model on the contexts of these statistics."
             )
         return centre_columns(given)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 
 from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import finite_matrix
 from tokengeom.core.numerics import Bool, Float, Matrix
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.linear_data import LinearData, SoftLabels
@@ -118,7 +119,10 @@ class LinearPrediction(AbstractResult):
     def finite_part(self, W: Float) -> Float:
         """Projection of any W (V x d) on ``F^``, the part that converges to ``W_star``."""
         project, U = self._projection
-        return np.asarray(project(W @ U) @ U.T)
+        given = finite_matrix("W", W)
+        if given.shape != self.W_mm.shape:
+            raise ProblemError(f"W must have the shape {self.W_mm.shape} of the embeddings' model; got {given.shape}.")
+        return np.asarray(project(given @ U) @ U.T)
 
     @cached_property
     def _projection(self) -> tuple[Callable[[Float], Float], Float]:

@@ -135,7 +135,7 @@ class Run(AnswersQuestions, AbstractResult):
         ``stats``
             The statistics that the run was trained on, which name tokens and contexts; without them they are numbered.
         """
-        if table == "trajectory":
+        if str(table) == "trajectory":
             return self.trajectory.to_frame()
         return NamedVectors.of(self, table, stats).to_frame()
 
