@@ -97,6 +97,16 @@ def test_each_text_counts_once_in_the_overview() -> None:
     assert several["simulated, positions+pairs+self"] == pytest.approx((0.9 + 0.5) / 2)
 
 
+def test_intervals_are_over_texts_and_not_over_networks() -> None:
+    rows = made_up(main=0.9)
+    rows += [{**row, "text": "u"} for row in made_up(main=0.5)]
+    table = ExplainedCells(rows).intervals()
+    of = dict(zip(table["explanation"], table[SEVERAL], strict=True))
+    half = 12.706 * np.std([0.9, 0.5], ddof=1) / np.sqrt(2)
+    assert of["simulated, positions+pairs+self"] == f"0.700 [{0.7 - half:.3f}, {0.7 + half:.3f}]"
+    assert of["limit of training"] == "-"
+
+
 def test_who_is_ahead_what_is_best_without_ties_and_ends_of_grids() -> None:
     rows = made_up(main=0.6, gamma2=0.7, rival=0.9)
     for row in rows:

@@ -57,9 +57,9 @@ def test_depth_is_judged_at_its_ends_and_changes_no_other_answer(
     two = {TIED: 0.85, FREE: 0.7, KERNEL: 0.85}
     rows = depths(*({TIED: tied, FREE: free, KERNEL: kernel} for tied, free in (shallow, deep)))
     tables = [judged(lambda m, dim, target: two, more).tables for more in (rows, [])]
-    given, without = (list(table["hypotheses"]["answer"]) for table in tables)
-    assert given[-3:] == answers
-    assert given[:-3] == without[:-3]
+    counted, without = (list(table["hypotheses"]["because"]) for table in tables)
+    assert list(tables[0]["hypotheses"]["answer"])[-3:] == answers
+    assert counted[:-3] == without[:-3]
     assert tables[0]["depths"]["layers"] == [1, 1, 2, 2, 8, 8]
     assert set(tables[1]["depths"]["layers"]) == {2}
 
