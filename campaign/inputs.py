@@ -234,7 +234,7 @@ _RESULTS = {
         "compare tied transformer-run --permutations 20",
         "simulate deep-stats --like transformer-run --ties positions+self --replicates 1 --steps 5",
     ),
-    "lstm-run": ("verify lstm-run", "compare tied lstm-run --permutations 20", "neighbours lstm-run ball"),
+    "lstm-run": ("verify lstm-run", "compare tied lstm-run --permutations 20", "neighbours lstm-run 'the ball'"),
     "tied-comparison": ("verify tied-comparison",),
     "checkpoint": ("verify checkpoint",),
     "run": ("verify run", _COMPARE, f"train stats {TRAIN} --resume --out run", "export run --stats stats --out new"),

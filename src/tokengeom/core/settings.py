@@ -108,6 +108,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "tuple[str, ...]": ("names", lambda value: isinstance(value, Iterable) and not isinstance(value, bytes)),
     "Path": ("a path", lambda value: isinstance(value, str | PathLike)),
     "Items": ("tokens or contexts", lambda value: isinstance(value, str) and value in ("tokens", "contexts")),
+    "Literal['trajectory']": ("trajectory", lambda value: isinstance(value, str) and value == "trajectory"),
     "NextTokenStatistics": (
         "statistics",
         lambda value: any(kind.__name__ == "NextTokenStatistics" for kind in type(value).__mro__),

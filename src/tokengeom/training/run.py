@@ -21,6 +21,7 @@ from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float
+from tokengeom.core.settings import takes
 from tokengeom.models.factored import FACTORED
 from tokengeom.results.contract import SNAPSHOTS, AbstractResult, read_saved
 from tokengeom.results.convert import Digest, Number, Skipped, Within, damaged, from_entries, from_plain, to_plain
@@ -125,6 +126,7 @@ class Run(AnswersQuestions, AbstractResult):
     def to_dict(self) -> dict[str, Any]:
         return {stated.name: getattr(self, stated.name) for stated in fields(_Stated)}
 
+    @takes()
     def to_frame(
         self, table: Items | Literal["trajectory"] = "trajectory", stats: NextTokenStatistics | None = None
     ) -> DataFrame:
@@ -135,7 +137,7 @@ class Run(AnswersQuestions, AbstractResult):
         ``stats``
             The statistics that the run was trained on, which name tokens and contexts; without them they are numbered.
         """
-        if str(table) == "trajectory":
+        if table == "trajectory":
             return self.trajectory.to_frame()
         return NamedVectors.of(self, table, stats).to_frame()
 
