@@ -145,6 +145,8 @@ def write_statistics(text: str, novel: str, folder: Path) -> None:
         "code": "".join(code),
     }
     for name, letters in plain.items():
+        # A link of this name may lead to the text that was read.
+        (folder / f"{name}.txt").unlink(missing_ok=True)
         (folder / f"{name}.txt").write_text(letters, encoding="utf-8")
 
 
