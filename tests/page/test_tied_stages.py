@@ -47,6 +47,7 @@ def test_numbers_are_those_of_compare_models(finished: Report, model: Path) -> N
     (point,) = tg.compare_models(model, sentences(), ties="positions+pairs", **given)
     known = finished.contents.ties
     assert known is not None
+    assert known.comparison is not None
     for key in ("tied", "nuclear"):
         mine, theirs = known.comparison.targets[key], point.comparison.targets[key]
         assert {name: n.value for name, n in mine.items()} == pytest.approx(
@@ -58,6 +59,7 @@ def test_the_section_has_a_row_per_kind_of_items_and_what_ties_change(finished: 
     section, known = ties(Page(finished.contents)), finished.contents.ties
     assert section is not None
     assert known is not None
+    assert known.comparison is not None
     assert [row["about"] for row in section.view["rows"]] == ["frequent contexts", "rare contexts", "tokens"]
     row, tables = section.view["rows"][1], known.comparison.targets
     assert section.view["about"] == "agreement of", "one training does not say what is reproducible"

@@ -21,9 +21,10 @@ from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.explained import Lead, RivalRow
 from tokengeom.comparison.explanations.ufm import SEEDS
 from tokengeom.core.numerics import cosines
+from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.stories import stories
 from tokengeom.page import tied_stages
-from tokengeom.page.report import Report
+from tokengeom.page.report import Report, render_page
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.explore import Explorer
@@ -68,6 +69,7 @@ def test_a_trained_network_is_compared_with_ties_at_its_own_loss(finished: Repor
     known = finished.contents.ties
     assert known is not None
     assert known.simulated is not None
+    assert known.comparison is not None
     assert known.comparison.runs == known.simulated.runs == 2
     seen = np.unique(finished.contents.stats.P.indices)
     pairs = np.triu_indices(seen.size, 1)
@@ -101,6 +103,20 @@ def test_the_section_has_a_column_per_explanation(finished: Report) -> None:
     changed, trained = section.view["outcome"]
     assert changed.startswith("The prediction is ")
     assert trained.startswith("Beside the prediction without ties, features trained alike explain ")
+
+
+def test_a_loss_that_no_tied_prediction_reaches_leaves_what_was_trained_alike(finished: Report) -> None:
+    known = finished.contents.ties
+    assert known is not None
+    alone = replace(finished.contents, ties=replace(known, tied=None, comparison=None))
+    section = ties(Page(alone))
+    assert section is not None
+    assert (section.view["heads"], section.view["changes"]) == (["without ties", "trained alike"], False)
+    assert section.view["what"].endswith("The proven prediction with ties does not reach this loss.")
+    (trained,) = section.view["outcome"]
+    assert trained.startswith("Beside the prediction without ties, features trained alike explain ")
+    assert "what ties change" not in render_page(alone, SilentProgress())
+    assert tied_features(alone.ties, alone.stats, alone.stats.most_frequent(5)) is None
 
 
 def test_time_is_estimated_beforehand(finished: Report) -> None:
@@ -164,6 +180,7 @@ def tied_contents() -> ReportContents:
 def test_shared_features_of_the_explorer_are_those_of_explain(tied_contents: ReportContents) -> None:
     known, stats = tied_contents.ties, tied_contents.stats
     assert known is not None
+    assert known.tied is not None
     chosen = stats.most_frequent(stats.m)
     found = tied_features(known, stats, chosen)
     assert found is not None
@@ -181,6 +198,7 @@ def test_beyond_a_size_the_most_frequent_contexts_have_their_features(
 ) -> None:
     known, stats = tied_contents.ties, tied_contents.stats
     assert known is not None
+    assert known.tied is not None
     chosen = stats.most_frequent(stats.m)
     monkeypatch.setattr("tokengeom.page.sections.explorer_ties.MOST_NUMBERS", 20 * len(known.tied.A))
     found = tied_features(known, stats, chosen)
@@ -198,6 +216,7 @@ def test_a_context_in_the_explorer_names_its_features_and_what_they_give(
 ) -> None:
     file, known = tmp_path / "page.html", tied_contents.ties
     assert known is not None
+    assert known.tied is not None
     file.write_text(page_of(json.loads(str(packed(explorer_data_of(tied_contents))))), encoding="utf-8")
     stats, name = tied_contents.stats, tied_contents.stats.context_text(int(tied_contents.stats.most_frequent(1)[0]))
     with opened(browser, file) as found:

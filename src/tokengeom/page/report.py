@@ -369,7 +369,8 @@ def _contents(executor: Executor) -> ReportContents:
     contents = ReportContents.from_stages(executor.results, title, (), _provenance(executor))
     missing = missing_sentences(contents, plan.settings.trainings)
     without = None if plan.models is not None else plan.settings.why_no_transformer
-    if contents.ties is None and tied_stages.TIED in [stage.name for stage in plan.stages]:
+    tied = None if contents.ties is None else contents.ties.tied
+    if tied is None and tied_stages.TIED in [stage.name for stage in plan.stages]:
         missing = (*missing, tied_stages.why_not_tied(contents.stats, plan.models is not None))
     if plan.models is None and plan.settings.unseen and contents.unseen is None:
         missing = (*missing, why_not_made(CUT in executor.results))

@@ -246,15 +246,16 @@ def _unseen(results: Mapping[str, AbstractResult]) -> UnseenContexts | None:
 
 
 def _ties(results: Mapping[str, AbstractResult]) -> TiedContexts | None:
-    """What the stages with ties made; None where the prediction or its comparison is missing."""
-    counted = results.get(tied_stages.COUNTED, results["statistics"])
-    tied, comparison, simulated = (
-        results.get(name) for name in (tied_stages.TIED, tied_stages.COMPARISON, tied_stages.SIMULATED_COMPARISON)
+    """What the stages with ties made; None where they compared nothing."""
+    counted, tied = results.get(tied_stages.COUNTED, results["statistics"]), results.get(tied_stages.TIED)
+    comparison, simulated = (
+        found if isinstance(found := results.get(name), Comparison) else None
+        for name in (tied_stages.COMPARISON, tied_stages.SIMULATED_COMPARISON)
     )
-    if not isinstance(tied, TiedPrediction) or not isinstance(comparison, Comparison):
+    if comparison is None and simulated is None:
         return None
     assert isinstance(counted, NextTokenStatistics), "both stages make these"
-    return TiedContexts(counted, tied, comparison, simulated if isinstance(simulated, Comparison) else None)
+    return TiedContexts(counted, tied if isinstance(tied, TiedPrediction) else None, comparison, simulated)
 
 
 def _read(results: Mapping[str, AbstractResult]) -> dict[str, ReadModel]:

@@ -85,21 +85,28 @@ FEWER, MORE = 0.5, 2.0
 class TiedContexts:
     """A network compared with the predictions with and without ties, on contexts that are frequent and rare.
 
+    ``tied``, ``comparison``
+        The prediction with ties and the comparison with it; None where it does not reach the loss of the network.
     ``simulated``
         The same network compared with tied features that were trained as it was; None where it was not trained here.
     """
 
     counted: NextTokenStatistics
-    tied: TiedPrediction
-    comparison: Comparison
+    tied: TiedPrediction | None
+    comparison: Comparison | None
     simulated: Comparison | None = None
+
+    @property
+    def compared(self) -> list[Comparison]:
+        """The comparisons that there are, one at least."""
+        return [one for one in (self.comparison, self.simulated) if one is not None]
 
     def to_dict(self) -> dict[str, Any]:
         """What was compared, and the numbers, as plain data."""
-        compared = [self.comparison, *([] if self.simulated is None else [self.simulated])]
-        return {"contexts": self.counted.m, "coverage": self.counted.coverage, **self.tied.to_dict()} | {
-            "numbers": {name: number.to_dict() for one in compared for name, number in one.agreements.items()},
-            "reasons": list(self.comparison.reasons),
+        made = {} if self.tied is None else self.tied.to_dict()
+        return {"contexts": self.counted.m, "coverage": self.counted.coverage, **made} | {
+            "numbers": {name: number.to_dict() for one in self.compared for name, number in one.agreements.items()},
+            "reasons": list(self.compared[0].reasons),
         }
 
 
@@ -254,7 +261,7 @@ def trained_stages(
             "Comparing tied features trained alike",
             make=partial(_simulated_comparison, beside),
             needs=(*needs, SIMULATED),
-            uses=tuple(others),
+            uses=(*others, *beside.untied.values()),
         ),
     ]
 
@@ -367,19 +374,17 @@ def _untied(executor: Executor) -> LossPrediction | None:
 
 
 def _comparison(beside: Beside, executor: Executor) -> Comparison | None:
-    tied = executor.result(TIED, TiedPrediction)
-    at = executor.results.get(beside.untied[tied.norm])
-    return _compared(beside, tied, [at] if isinstance(at, LossPrediction) else [], executor)
+    return _compared(beside, executor.result(TIED, TiedPrediction), executor)
 
 
 def _simulated_comparison(beside: Beside, executor: Executor) -> Comparison | None:
-    return _compared(beside, executor.result(SIMULATED, Simulation), [], executor)
+    return _compared(beside, executor.result(SIMULATED, Simulation), executor)
 
 
-def _compared(
-    beside: Beside, prediction: TiedPrediction | Simulation, at: list[LossPrediction], executor: Executor
-) -> Comparison | None:
-    """The comparison of all trainings; None where the first one diverged."""
+def _compared(beside: Beside, prediction: TiedPrediction | Simulation, executor: Executor) -> Comparison | None:
+    """The comparison of all trainings, also with the prediction without ties; None where the first one diverged."""
+    untied = executor.results.get(beside.untied[beside.norm(executor)])
+    at = [untied] if isinstance(untied, LossPrediction) else []
     stats, runs = executor.result(beside.stats, NextTokenStatistics), beside.runs(executor)
     if not runs:
         return None

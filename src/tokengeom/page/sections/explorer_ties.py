@@ -21,7 +21,7 @@ MOST_NUMBERS = 3_000_000
 
 def tied_features(known: TiedContexts | None, stats: NextTokenStatistics, chosen: Int) -> dict[str, Any] | None:
     """Names, kinds and vectors of the features of the chosen contexts, the most frequent first; None without ties."""
-    if known is None or stats.contexts is None:
+    if known is None or known.tied is None or stats.contexts is None:
         return None
     features, A = known.tied.features, known.tied.A
     Phi = features.of(stats.contexts[chosen])

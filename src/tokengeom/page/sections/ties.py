@@ -11,6 +11,7 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.explained import Lead, RivalRow
 from tokengeom.comparison.explanations.ufm import SEEDS
 from tokengeom.comparison.target import AT_LOSS, SIMULATED, TARGETS, TIED, ties_change
+from tokengeom.models.networks.tied import TIES
 from tokengeom.page.formatting import DASH, explained_share, listed, percent
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.tied_stages import TiedContexts
@@ -21,20 +22,23 @@ OUTCOMES = ("clearly better with ties", "clearly worse with ties", "not clearly 
 
 
 def ties(page: Page) -> Section | None:
-    """The section; None where no prediction with ties was made."""
+    """The section; None where nothing with ties was compared."""
     known = page.contents.ties
     if known is None:
         return None
-    tied, untied = _rows(known.comparison, (TIED.key,)), _rows(known.comparison, UNTIED)
+    first = known.compared[0]
+    untied, tied = _rows(first, UNTIED), {} if known.comparison is None else _rows(known.comparison, (TIED.key,))
     simulated = {} if known.simulated is None else _rows(known.simulated, (SIMULATED.key,))
-    columns = {"without ties": untied, "with ties": tied, **({"trained alike": simulated} if simulated else {})}
-    write = str if known.comparison.runs < 2 else explained_share
-    named = items_of(tied)
-    verdict = known.comparison.judged(page.contents.noun)
+    found = {"without ties": untied, "with ties": tied, "trained alike": simulated}
+    columns = {head: rows for head, rows in found.items() if rows}
+    write = str if first.runs < 2 else explained_share
+    named = items_of(tied or simulated)
+    verdict = first.judged(page.contents.noun)
     view = {
         "what": _what(page, known),
-        "about": "agreement of" if known.comparison.runs < 2 else "explained share of",
+        "about": "agreement of" if first.runs < 2 else "explained share of",
         "heads": list(columns),
+        "changes": bool(tied),
         "rows": [
             {
                 "about": items,
@@ -43,14 +47,20 @@ def ties(page: Page) -> Section | None:
             }
             for items in named
         ],
-        "outcome": [said for said in (outcome(untied, named), alike(simulated, untied, named)) if said],
-        "verdict": known.comparison.reasons[0] if verdict is None else verdict.reasons[0],
-        "limitations": known.comparison.limitations,
+        "outcome": [said for said in (outcome(untied if tied else {}, named), alike(simulated, untied, named)) if said],
+        "verdict": first.reasons[0] if verdict is None else verdict.reasons[0],
+        "limitations": first.limitations,
     }
     return Section("ties", "Contexts tied by their tokens", view)
 
 
 def _what(page: Page, known: TiedContexts) -> str:
+    if known.tied is None:
+        return (
+            f"Contexts that share tokens are tied here: features ({TIES}) were trained as the model was, with its "
+            f"optimizer and to its loss, or more quickly where that takes long: the mean of {SEEDS} random starts. "
+            f"The proven prediction with ties does not reach this loss."
+        )
     features, stats = known.tied.features, page.contents.stats
     size = f"{features.ties}: {features.F:,} features"
     what = f"Contexts that share tokens are tied here ({size}), at the loss of the model."
