@@ -157,7 +157,7 @@ def exported(form: str, items: str, material: Material, folder: Path) -> str | N
             if refused(one):
                 return f"{file} has the cell {one!a}"
     begins = {one[:1] for found in cells.values() for one in found}
-    if form != "projector" and items != "contexts" and not begins >= set("=+-@"):
+    if form != "projector" and items != "contexts" and not begins >= set("=+-"):
         return f"words do not keep their first characters: {sorted(begins)!a}"
     return None
 

@@ -131,7 +131,7 @@ INPUTS = tuple(
     dict.fromkeys(("text.txt", "words.txt", "other-stats", "deep-stats", "model", "arrays.safetensors", *OWNERS))
 )
 QUICK = ("predict", "predict_proxy", "train", "cite")
-QUICK_OWNERS = ("stats", "prediction", "run")
+QUICK_OWNERS = ("stats",)
 _ALWAYS_FAILS = ("language_model",)
 """What takes only models, which are objects with methods."""
 _NOT_TRIED = {"progress", "probes", "on_record", "tokenizer", "engine", "master", "device", "compiled", "preset"}

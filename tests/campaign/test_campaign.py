@@ -175,6 +175,21 @@ def test_figures_count_tries_and_defects_by_group() -> None:
     assert found.to_dict()["groups"] == {"kills/count": {"tried": 4, "defects": 1}}
 
 
+def test_the_page_has_the_figures_that_were_kept() -> None:
+    lines = (ROOT / "docs" / "campaign.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    kept = sorted((ROOT / "campaign" / "figures").glob("*.json"))
+    assert kept
+    for file in kept:
+        ((part, found),) = json.loads(file.read_text()).items()
+        assert file.stem == f"{part}-{found['seed']}"
+        numbers = [found[one] for one in ("seed", "tried", "clear", NOTICED, DECLARED)] + [len(found["defects"])]
+        shown = [f"{number:,}" if number or place in (0, 5) else "" for place, number in enumerate(numbers)]
+        seconds = f"({found['seconds']:,.0f} s)"
+        wanted = [row for row in rows if seconds in row[0]]
+        assert [[*row[1:-1], row[-1].partition(",")[0]] for row in wanted] == [shown], file.name
+
+
 def test_only_the_probe_of_pythons_own_library_may_be_left_over(tmp_path: Path) -> None:
     place = Place.inside(tmp_path)
     for name, content in (("wb0hpol_", b"blat"), ("abcdefgh", b"data"), ("longer_name", b"blat")):
