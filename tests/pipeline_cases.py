@@ -25,6 +25,7 @@ QUICK: dict[str, Any] = {
 }
 RUNS = ("run-ufm", "run-ufm-2")
 JUDGED = ("at-loss-ufm-nuclear", "at-loss-ufm-gamma2", "comparison-ufm", "rivals-ufm")
+TIES = ("ties", "ties-simulated", "ties-comparison", "ties-simulated-comparison")
 STAGES = ("choice", "statistics", "prediction", "path", *RUNS, *JUDGED, "page")
 GENERATOR = '<meta name="generator" content="tokengeom">'
 

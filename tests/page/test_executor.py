@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from pipeline_cases import JUDGED, RUNS, STAGES, plain_page, quick, results_of, write_text
+from pipeline_cases import JUDGED, RUNS, STAGES, TIES, plain_page, quick, results_of, write_text
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.corpus.tokenizers import ByteTokenizer, CharacterTokenizer
@@ -205,7 +205,7 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
 def test_a_transformer_is_trained_and_compared_as_well(text: Path, first: Report) -> None:
     both = quick(text, first.page, transformer=True, steps=12)
     own = [tuple(name.replace("ufm", "transformer") for name in names) for names in (RUNS, JUDGED)]
-    assert both.made == (*RUNS, *JUDGED, *own[0], *own[1], "page")
+    assert both.made == (*RUNS, *JUDGED, *own[0], *own[1], *TIES, "page")
     assert {name: comparison.runs for name, comparison in both.contents.comparisons.items()} == {
         "unconstrained features": 2,
         "transformer": 2,
@@ -301,18 +301,18 @@ def test_the_overall_bar_moves_by_the_share_of_each_part_and_no_further() -> Non
     assert "rest" in shown.bars["Report"].notes
 
 
-TIED = ("unseen-cut", "unseen-counted", "unseen")
+UNSEEN = ("unseen-cut", "unseen-counted", "unseen")
 
 
 def test_stages_are_listed_for_a_text_and_for_statistics() -> None:
     settings = ReportSettings(steps=600)
     from_text = training_stages(find_text(["a b c"], tg.ReadingSettings()), settings, [UFM, TRANSFORMER])
     runs, judged = ([name.replace("ufm", "transformer") for name in names] for names in (RUNS, JUDGED))
-    assert [one.name for one in from_text] == [*STAGES[:4], *RUNS, *JUDGED, *runs, *judged, *TIED]
+    assert [one.name for one in from_text] == [*STAGES[:4], *RUNS, *JUDGED, *runs, *judged, *TIES, *UNSEEN]
     given = training_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, [UFM])
-    assert [one.name for one in given] == ["statistics", *STAGES[2:-1], *TIED]
+    assert [one.name for one in given] == ["statistics", *STAGES[2:-1], *UNSEEN]
     without = training_stages(find_text(["a b c"], tg.ReadingSettings()), replace(settings, unseen=False), [UFM])
-    assert not {one.name for one in without} & set(TIED)
+    assert not {one.name for one in without} & set(UNSEEN)
     for listed in (from_text, given):
         for place, stage in enumerate(listed):
             assert {*stage.needs, *stage.uses} <= {one.name for one in listed[:place]}

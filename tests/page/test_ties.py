@@ -16,7 +16,7 @@ import tokengeom as tg
 from browser import NEEDS_BROWSER
 from explore_browser import opened, page_of, written
 from page_cases import story_contents
-from pipeline_cases import plain_page, quick, write_text
+from pipeline_cases import TIES, plain_page, quick, write_text
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.explained import Lead, RivalRow
 from tokengeom.comparison.explanations.ufm import SEEDS
@@ -37,7 +37,6 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.run import Run
 from tokengeom.training.simulation import Simulation
 
-STAGES = ("ties", "ties-simulated", "ties-comparison", "ties-simulated-comparison")
 TEXT: dict[str, Any] = {"transformer": True, "steps": 60}
 
 
@@ -55,7 +54,7 @@ def saved(made: Report, stage: str) -> Any:
 
 
 def test_a_trained_network_is_compared_with_ties_at_its_own_loss(finished: Report) -> None:
-    assert [name for name in finished.made if name.startswith("ties")] == list(STAGES)
+    assert [name for name in finished.made if name.startswith("ties")] == list(TIES)
     run, tied, simulated = (saved(finished, name) for name in ("run-transformer", "ties", "ties-simulated"))
     assert isinstance(run, Run)
     assert isinstance(simulated, Simulation)
