@@ -407,20 +407,23 @@ def test_every_sentence_on_contexts_that_were_held_out_states_what_a_recount_say
     table, counted = cut.table.toarray(), {tuple(row) for row in known.counted.contexts}
     out = [j for j in range(cut.m) if tuple(tokens[j]) not in counted]
     windows = table[:, out]
-    assert f"its own cut of the text: {cut.m:,} contexts and {cut.V:,} next tokens" in words
+    assert f"its own cut of the text, {cut.m:,} contexts and {cut.V:,} next tokens: they have " in words
+    ends = "none of these windows ends in a token that stands for others"
     if cut.other is not None:
         merged = percent(table[cut.other].sum() / table.sum())
-        assert f"{merged} of these windows end in the token that stands for all others" in words
+        ends = f"{merged} of these windows end in the token that stands for all others"
+    assert f"of the text's windows, and {ends}." in words
     assert f"{len(out):,} contexts, drawn at random with a fixed seed, were held out" in words
     said = f"on what is left, {len(counted):,} contexts, to a loss gap of {fixed(known.tied.loss_gap, 3)} nats"
     assert said in words
     assert f"about the {int(windows.sum()):,} windows" in words
-    losses, right = {}, {}
+    losses, right, followed = {}, {}, windows / windows.sum(axis=0)
     for name, log_p in known.log_probabilities(slice(None)).items():
         assert np.allclose(np.exp(log_p).sum(axis=0), 1.0)
-        losses[name] = -float((windows * log_p).sum() / windows.sum())
+        losses[name] = -float((windows * np.where(windows > 0, log_p, 0.0)).sum() / windows.sum())
         right[name] = float(sum(windows[log_p[:, k].argmax(), k] for k in range(len(out))) / windows.sum())
-        assert f"{name} {fixed(losses[name], 3)} {percent(right[name])}" in words
+        apart = float((abs(np.exp(log_p) - followed).sum(axis=0) / 2) @ windows.sum(axis=0) / windows.sum())
+        assert f"{name} {fixed(losses[name], 3)} {percent(right[name])} {fixed(apart, 3)}" in words
     match = re.search(r"Lowest loss: (.+?)\. Most often right: (.+?)\. The loss of .+? is (\S+) nats", words)
     assert match is not None
     assert min(losses, key=lambda name: losses[name]) in match[1]
