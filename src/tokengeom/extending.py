@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from tokengeom.core.progress import AbstractProgress as AbstractProgress, AbstractStage as AbstractStage
     from tokengeom.core.progress import SilentProgress as SilentProgress
 
+    # An interruption of one of several trainings.
+    from tokengeom.core.system import interruption_ends_all as interruption_ends_all
+
     # Members of a package that are added as files and found by name.
     from tokengeom.core.settings import did_you_mean as did_you_mean, member as member, member_names as member_names
 

@@ -28,6 +28,7 @@ def tied() -> tg.TiedPrediction:
         (b"a b", "by their texts, such as .* type bytes"),
         ([b"a b"], "type bytes"),
         (3, "type int"),
+        (np.array(3), "type ndarray"),
         (None, "type NoneType"),
         ([1, 2], "one context per row"),
         ([[1], [2, 3]], "as many in each"),
@@ -137,6 +138,11 @@ def test_a_context_that_was_not_counted_is_answered_from_its_place(
     result.save(tmp_path / "result")
     assert tg.explain(tmp_path / "result", "c d", k=3).to_dict()["seen"] == "never"
     assert tg.place(tmp_path / "result", "c d").names == ("c d",)
+
+
+def test_contexts_are_placed_with_the_statistics_of_the_prediction_alone(tied: tg.TiedPrediction) -> None:
+    with pytest.raises(InputError, match="for other statistics"):
+        tied.place("a b", tg.count(["a b c a b d a c b d c a d b a c"], context=1, tokenizer="word"))
 
 
 def test_cut_contexts_are_said_to_be_cut_or_never_and_runs_are_not_shown_beside_them() -> None:

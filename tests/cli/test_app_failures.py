@@ -18,6 +18,7 @@ from pyarrow import ArrowInvalid
 
 from command_line import COMMAND, Done, assert_one_paragraph, say
 from tokengeom import NextTokenStatistics, predict
+from tokengeom.cli import app
 from tokengeom.cli.app import run_command
 from tokengeom.theory.features import FeaturePrediction
 from waiting import PATIENCE
@@ -85,6 +86,16 @@ def test_an_interruption_is_exit_code_130(
     done = failing(KeyboardInterrupt(), stats, monkeypatch, capsys)
     assert done.code == 130
     assert done.err.startswith("Interrupted.")
+
+
+def test_an_interruption_before_any_command_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "handle_signals", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == 130
 
 
 def test_markup_in_an_error_stays_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.core.system import interruption_ends_all
 from tokengeom.results.manifests import write_manifest
 from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.optimizers.base import optimizer_names
@@ -128,6 +129,12 @@ def test_ctrl_c_without_a_folder_returns_what_was_done() -> None:
     run = train(random_statistics(0), **MODELS["ufm"], steps=STEPS, on_record=stop_at(6))
     assert (run.status, run.steps) == ("interrupted", 6)
     assert signal.getsignal(signal.SIGINT) is previous
+
+
+def test_ctrl_c_in_one_of_several_trainings_ends_them_all() -> None:
+    with interruption_ends_all(), pytest.raises(KeyboardInterrupt):
+        train(random_statistics(0), **MODELS["ufm"], steps=STEPS, on_record=stop_at(6))
+    assert train(random_statistics(0), **MODELS["ufm"], steps=STEPS, on_record=stop_at(6)).status == "interrupted"
 
 
 def test_a_folder_in_use_other_settings_and_other_data_are_refused(tmp_path: Path) -> None:

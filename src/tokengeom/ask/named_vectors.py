@@ -149,8 +149,8 @@ def support_sizes(stats: NextTokenStatistics, items: Items) -> Int:
     return np.bincount(stats.P.indices, minlength=stats.V).astype(np.int64)
 
 
-def require_same_items(given: object, factors: Factors, stats: NextTokenStatistics) -> None:
-    """Refuse statistics that other embeddings belong to: their names would be wrong."""
+def require_own(given: object, stats: NextTokenStatistics) -> None:
+    """Refuse statistics that are not those of a prediction or a run: their names would be wrong."""
     known = getattr(given, "statistics_hash", None)
     if known is not None and known != stats.hash:
         raise InputError(
@@ -158,6 +158,11 @@ def require_same_items(given: object, factors: Factors, stats: NextTokenStatisti
             f"({stats.hash[:8]}): it was predicted from, or trained on, another text or other cuts. Pass its own "
             "statistics."
         )
+
+
+def require_same_items(given: object, factors: Factors, stats: NextTokenStatistics) -> None:
+    """Refuse statistics that other embeddings belong to, or that have other numbers of tokens and contexts."""
+    require_own(given, stats)
     if (factors.W.shape[0], factors.H.shape[1]) != (stats.V, stats.m):
         raise InputError(
             f"Names must come from the statistics that the embeddings are for: W and H have {factors.W.shape[0]:,} "

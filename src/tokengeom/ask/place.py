@@ -9,7 +9,7 @@ nothing, and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from tokengeom.ask.explain import PULLED_TOWARDS, AnswersQuestions
 from tokengeom.ask.item_report import Group, ItemReport, Logit, SharedFeatures, Support
 from tokengeom.ask.item_search import Item, names_of, quoted
-from tokengeom.ask.named_vectors import support_sizes
+from tokengeom.ask.named_vectors import require_own, support_sizes
 from tokengeom.ask.neighbours import Neighbour, Neighbours, checked_number, has_merged
 from tokengeom.core.errors import InputError, TokenizerError
 from tokengeom.core.numerics import Float, Int, log_sum_exp
-from tokengeom.core.settings import takes, whole_number
+from tokengeom.core.settings import is_several, takes, whole_number
 from tokengeom.results.contract import data_frame
 from tokengeom.statistics.windows import ABSENT, START
 
@@ -226,7 +226,8 @@ class PlacesContexts(AnswersQuestions):
         """
         named, length = self._named_by(stats), self.features.length
         given: Any = texts
-        given = list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+        require_own(self, named)
+        given = list(given) if is_several(given) else [given]
         if given and all(isinstance(text, str) for text in given):
             ids = [_tokens(text, named) for text in given]
             cut = [row[-length:] if len(row) > length and UNKNOWN not in row[-length:] else None for row in ids]

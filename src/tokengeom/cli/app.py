@@ -334,16 +334,16 @@ def _print_warning(message: Warning | str, *where: Any) -> None:
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
-    # A character that the terminal cannot show becomes a question mark.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    handle_signals()
-    sys.unraisablehook = _deliver_again
-    # Registered first, it is called last.
-    atexit.register(_leave)
     code = EXIT_INTERRUPTED
     try:
+        handle_signals()
+        sys.unraisablehook = _deliver_again
+        # Registered first, it is called last.
+        atexit.register(_leave)
+        # A character that the terminal cannot show becomes a question mark.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
         code = run_command()
         Interruption.too_late = True
     except KeyboardInterrupt:

@@ -62,7 +62,7 @@ from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY, choose_norm, norm
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
 from tokengeom.core.numerics import Int, blas_threads_for, seen_tokens
-from tokengeom.core.settings import whole_number
+from tokengeom.core.settings import takes, whole_number
 from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.problems.base import LARGEST_GAP
@@ -106,6 +106,7 @@ class Monitor:
         Beginning of every number's name.
     """
 
+    @takes()
     def __init__(
         self,
         prediction: FeaturePrediction | str | Path,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -23,6 +23,7 @@ from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, rounded_percent
 from tokengeom.core.progress import AbstractProgress
+from tokengeom.core.settings import is_several
 from tokengeom.models.factored import FACTORED
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.results.convert import Matches
@@ -262,7 +263,7 @@ def ties_change(change: Lead) -> str:
 
 def loss_predictions(at: object) -> tuple[LossPrediction, ...]:
     """The predictions at a loss that a user gave: None, one or several."""
-    given = () if at is None else tuple(at) if isinstance(at, Iterable) and not isinstance(at, str) else (at,)
+    given: tuple[Any, ...] = () if at is None else tuple(at) if is_several(at) else (at,)
     for item in given:
         if not isinstance(item, LossPrediction):
             raise ProblemError(

@@ -22,7 +22,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from os import PathLike
 from pkgutil import iter_modules
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 from tokengeom.core.errors import InputError, ProblemError, ResourceError, out_of_memory
 
@@ -100,6 +100,11 @@ def _check_types(fields: Mapping[str, Field[Any]], given: Mapping[str, object]) 
         _check_type(name, fields[name].type, value, f" Its default is {default_of(fields[name])!r}.")
 
 
+def _of_class(name: str) -> Callable[[object], bool]:
+    """Whether a value is of a class of this name, which is not imported here."""
+    return lambda value: any(kind.__name__ == name for kind in type(value).__mro__)
+
+
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("a whole number", lambda value: _is_one(value) and hasattr(value, "__index__")),
     "float": ("a number", lambda value: _is_one(value) and hasattr(value, "__float__")),
@@ -109,10 +114,8 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Path": ("a path", lambda value: isinstance(value, str | PathLike)),
     "Items": ("tokens or contexts", lambda value: isinstance(value, str) and value in ("tokens", "contexts")),
     "Literal['trajectory']": ("trajectory", lambda value: isinstance(value, str) and value == "trajectory"),
-    "NextTokenStatistics": (
-        "statistics",
-        lambda value: any(kind.__name__ == "NextTokenStatistics" for kind in type(value).__mro__),
-    ),
+    "NextTokenStatistics": ("statistics", _of_class("NextTokenStatistics")),
+    "ContextFeatures": ("features of contexts", _of_class("ContextFeatures")),
     "None": ("None", lambda value: value is None),
 }
 """Types of settings that are checked here, by their names in annotations: in words, and whether a value fits."""
@@ -225,6 +228,11 @@ def whole_number(name: str, value: object) -> int:
         return operator.index(None if is_boolean(value) else value)  # type: ignore[arg-type]
     except TypeError:
         raise InputError(f"{name} must be a whole number; got {' '.join(repr(value).split())}.") from None
+
+
+def is_several(value: object) -> TypeGuard[Iterable[Any]]:
+    """Whether a value holds others, one after the other; a text, bytes and an array of no axes do not."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes) and getattr(value, "ndim", 1) != 0
 
 
 def is_boolean(value: object) -> bool:

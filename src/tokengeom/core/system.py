@@ -93,10 +93,12 @@ class Interruption:
     """Whether a signal asked this process to end; any error after that is a consequence of it.
 
     ``too_late``  Whether the process is ending anyway: a signal then changes the exit code alone.
+    ``ends_all``  Whether a training is one of several in one result, which must not be made from an unfinished one.
     """
 
     arrived = False
     too_late = False
+    ends_all = False
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -111,6 +113,16 @@ def handle_signals() -> None:
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
+
+
+@contextmanager
+def interruption_ends_all() -> Iterator[None]:
+    """A context in which an interrupted training raises KeyboardInterrupt instead of returning the run so far."""
+    Interruption.ends_all = True
+    try:
+        yield
+    finally:
+        Interruption.ends_all = False
 
 
 def interrupts(handler: object) -> bool:

@@ -14,10 +14,10 @@ Models are read one after the other, and only W and H are kept of each: 4 (V + m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import rounded_percent, seen_tokens
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import free_memory
-from tokengeom.core.settings import share, takes
+from tokengeom.core.settings import is_several, share, takes
 from tokengeom.corpus.locate import Corpus, ReadingSettings
 from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 from tokengeom.models.language_model import ModuleModel
@@ -132,7 +132,7 @@ def model_rivals(
 
 
 def _folders(models: str | Path | Sequence[str | Path]) -> list[Path]:
-    named = list(models) if isinstance(models, Iterable) and not isinstance(models, str | bytes) else [models]
+    named: list[Any] = list(models) if is_several(models) else [models]
     if not all(isinstance(folder, str | Path) for folder in named):
         raise CheckpointError("Models are given as the path of a folder, or several; got something else.")
     folders = [inside for folder in named for inside in checkpoint_folders(Path(folder))]

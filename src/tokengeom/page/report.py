@@ -325,9 +325,9 @@ def estimate(verb: str, *arguments: Any, **settings: Any) -> Estimate:
         "simulate": estimate_simulation,
         "report": estimate_report,
     }
-    if verb not in verbs:
-        raise InputError(f"'{verb}' cannot be estimated. {did_you_mean(str(verb), verbs)}")
-    return verbs[verb](*arguments, **settings)
+    if (name := " ".join(str(verb).split())) not in verbs:
+        raise InputError(f"'{name}' cannot be estimated. {did_you_mean(name, verbs)}")
+    return verbs[name](*arguments, **settings)
 
 
 def estimate_report(

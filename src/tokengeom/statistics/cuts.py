@@ -140,9 +140,13 @@ class AbstractCut(ABC):
         return pairs.rows
 
 
+_LARGEST = 1 << 63
+"""Numbers from here on do not fit into a column of an engine."""
+
+
 def _require_positive(name: str, value: int) -> None:
-    if whole_number(name, value) < 1:
-        raise StatisticsError(f"{name} must be 1 or more; got {value}.")
+    if not 1 <= whole_number(name, value) < _LARGEST:
+        raise StatisticsError(f"{name} must be {'1 or more' if value < 1 else 'below 2**63'}; got {value}.")
 
 
 def _require_rest(rest: str) -> None:

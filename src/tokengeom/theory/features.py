@@ -30,7 +30,7 @@ from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, Int, Matrix, dense
 from tokengeom.core.resources import require_memory
-from tokengeom.core.settings import make, takes
+from tokengeom.core.settings import is_several, make, takes
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.supports import SupportReduction, as_support, centre_on
 from tokengeom.results.contract import AbstractResult
@@ -175,7 +175,7 @@ class FeaturePrediction(PredictedCosines, AnswersQuestions, AbstractResult):
     @takes(LossSettings)
     def path(self, loss_gaps: Iterable[float], **settings: Unpack[LossKeywords]) -> list[LossPrediction]:
         """Predictions at many loss gaps, in the order given; each solve starts at the nearest point solved before."""
-        if not isinstance(loss_gaps, Iterable):
+        if not is_several(loss_gaps):
             raise ProblemError(f"loss_gaps must be several loss gaps in nats, such as [1, 0.1]; got {loss_gaps!r}.")
         path = LossPath.beside(self, make(LossSettings, settings, "path"))
         return [replace(path.at(gap), stats=self.stats) for gap in loss_gaps]

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 Given = NextTokenStatistics | str | Path
 TOLERANCE = 1e-6
 """Proven relative gap of learned features, unless another is set."""
+MOST_SPREAD_SOLVES = 1000
+"""More solves from random starts than anybody needs: some ten say whether there is one solution."""
 SPREAD_ENTRIES = 100_000
 """Merged entries up to which uniqueness is measured by default: it costs two more solves of about 0.1 s."""
 
@@ -81,6 +83,10 @@ class PredictSettings:
         require_norm(self.norm)
         check_seed(self.seed)
         check_tolerance(self.tolerance)
+        if self.spread_solves is not None and not 0 <= self.spread_solves <= MOST_SPREAD_SOLVES:
+            raise ProblemError(
+                f"spread_solves must be from 0 to {MOST_SPREAD_SOLVES:,}; got {self.spread_solves}. A few are enough."
+            )
 
     def at_loss(self, tolerance: float) -> LossSettings:
         """Those of a prediction at a loss, with this tolerance where none is set."""

@@ -29,7 +29,7 @@ from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, Matrix, SparseProduct, centre_columns, rounded_percent
 from tokengeom.core.progress import AbstractProgress
-from tokengeom.core.settings import make, option, takes
+from tokengeom.core.settings import check_seed, make, option, takes
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
 from tokengeom.results.contract import AbstractResult
@@ -160,6 +160,9 @@ class ProxySettings:
 
     components: int = option(32, "Number of leading singular vectors of the proxy.")
     seed: int = option(0, "Seed of the start vector of the sparse SVD.")
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

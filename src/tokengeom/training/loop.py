@@ -25,7 +25,7 @@ from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.core.numerics import Arrays, Float, Int
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
 from tokengeom.core.resources import Estimate
-from tokengeom.core.system import interrupts
+from tokengeom.core.system import Interruption, interrupts
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.base import Optimization
 from tokengeom.training.run import Checkpoints, Run, Snapshot
@@ -229,6 +229,8 @@ class Loop:
                 self.status = "interrupted" if self._stop and self.step < self.optimization.steps else "finished"
             if not self._was_finished:
                 self._save()
+        if self.status == "interrupted" and Interruption.ends_all:
+            raise KeyboardInterrupt
         return self._runs()
 
     def estimate(self, rehearsal: float = ENOUGH) -> Estimate:

@@ -22,6 +22,7 @@ from tokengeom.extending import (
     app,
     guarded,
     hash_of_saved,
+    interruption_ends_all,
     is_quiet,
     missing_extra,
     only_writer,
@@ -226,7 +227,7 @@ def _measure(
     minutes: float | None,
 ) -> None:
     """Add rows to a file, and say how many it has."""
-    with progress_shown() as progress:
+    with progress_shown() as progress, interruption_ends_all():
         measured = study.measure_into(study.recipe(size, **changed), path, minutes, progress)
     if not is_quiet():
         state = "Complete" if measured.in_time else "Out of time; the same command continues"
@@ -236,7 +237,7 @@ def _measure(
 def _run(study: AbstractStudy, recipe: Recipe, out: Path | None, kept: Path | None = None) -> _StudyRun:
     """Run a study, or read its kept rows, and save what it found."""
     began = time.monotonic()
-    with progress_shown() as progress, nullcontext() if out is None else only_writer(out):
+    with progress_shown() as progress, interruption_ends_all(), nullcontext() if out is None else only_writer(out):
         findings = study.run(recipe, progress) if kept is None else _measured([study], "--from").from_kept(kept)
         if out is not None:
             findings.save(out)
