@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     # Texts: the built-in stories, a text document by document, and what a text does not show.
     from tokengeom.corpus.stories import stories as stories
     from tokengeom.corpus.documents import AbstractTextSource as AbstractTextSource
-    from tokengeom.corpus.locate import ReadingSettings as ReadingSettings, open_corpus as open_corpus
+    from tokengeom.corpus.locate import open_corpus as open_corpus
     from tokengeom.corpus.tokenizers import WordTokenizer as WordTokenizer
     from tokengeom.statistics.completeness import estimate_completeness as estimate_completeness
 

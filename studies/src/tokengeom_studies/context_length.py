@@ -23,12 +23,12 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import betaincinv
 
+from tokengeom import ReadingSettings
 from tokengeom.extending import (
     AbstractProgress,
     Curve,
     Figure,
     LinePanel,
-    ReadingSettings,
     ReportSettings,
     SilentProgress,
     choose,
