@@ -56,7 +56,7 @@ PASSES, PASSES_PER_PERMUTATION, PASSES_OF_RIVALS = 8_000, 40, 20_000
 """Passes over the cosines of tokens and of contexts per run: of a comparison, and of the rivals."""
 READ_SHARE, FEWEST_READ = 20, 8
 """One of so many contexts, and at least so many, are read to estimate how long it takes to read them all."""
-PROXY_SECONDS, CUT_SECONDS, PAGE_SECONDS = 10.0, 0.5, 6.0
+PROXY_SECONDS, CUT_SECONDS, PAGE_SECONDS = 10.0, 0.5, 2.0
 """Expected durations of what is not measured: a proxy, cutting counted pairs, and writing the page."""
 PAGE = "Writing the page"
 R = TypeVar("R", bound=AbstractResult)
