@@ -198,3 +198,9 @@ def test_marked_tokens_of_a_tokenized_text_stay_whole() -> None:
     assert WhitespaceTokenizer.split(text) == text.split(" ")
     stats = count([text], context=1, tokenizer="whitespace")
     assert {"<unk>", "@-@", "@,@"} <= set(stats.vocabulary)
+
+
+@pytest.mark.parametrize("what", [3, b"a b", [1], np.array(3), np.ma.masked_array(3, mask=True)], ids=repr)
+def test_what_is_no_text_is_refused(what: object) -> None:
+    with pytest.raises(TokenizerError, match="one text or several"):
+        WordTokenizer().encode(what)  # type: ignore[arg-type]

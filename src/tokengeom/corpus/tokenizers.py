@@ -11,13 +11,15 @@ import re
 import sys
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tokengeom.core.errors import TokenizerError
+from tokengeom.core.settings import is_several
 from tokengeom.core.system import require_regular
 from tokengeom.corpus.documents import BEFORE_WHITE_SPACE, Ids, choose_tokenizer, last_match
 from tokengeom.corpus.files import exists, shortened
@@ -25,7 +27,7 @@ from tokengeom.corpus.files import exists, shortened
 
 def as_texts(given: Sequence[str]) -> Sequence[str]:
     """Several texts; a single string is one of them, and not one per character."""
-    texts = [given] if isinstance(given, str | bytes) or not isinstance(given, Iterable) else list(given)
+    texts: list[Any] = list(given) if is_several(given) else [given]
     for text in texts:
         if not isinstance(text, str):
             raise TokenizerError(f"A tokenizer encodes one text or several; got {type(text).__name__}.")
