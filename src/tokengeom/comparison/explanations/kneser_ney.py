@@ -119,7 +119,8 @@ class Backoff:
         for place, added, weights in zip(places, self.added, self.weights, strict=True):
             u = np.repeat(place, k)
             known = np.flatnonzero(u >= 0)
-            log_p[known] += added[counts.indices[known], u[known]] + weights[u[known]]
+            if known.size:  # of no pairs, SciPy gives a sparse array, whose shape depends on its version
+                log_p[known] += added[counts.indices[known], u[known]] + weights[u[known]]
         ratio = np.maximum(counts.data - self.discount, 0.0) / (self.discount * np.repeat(k, k) * np.exp(log_p))
         return csc_array((np.log1p(ratio), counts.indices, counts.indptr), shape=counts.shape)
 
