@@ -78,7 +78,7 @@ def find_item(
 ) -> Item:
     """The token or context that a text means, or the one of ``items`` alone.
 
-    A text that is no name, and with which none begins, is a context to ``place``, which says None where it cannot.
+    A text that is not a name, nor the beginning of one, is given to ``place``, which returns None where it cannot.
     """
     if not isinstance(text, str):
         raise InputError(f"A token or context is asked for by its text; got {type(text).__name__}.")

@@ -34,7 +34,7 @@ def verify_command(
     What can be computed again from the result and from the results beside it is: certificates, losses, agreements with
     their intervals, rows of tables, the page. The rest is listed as not checked, with the reason.
 
-    Of a folder that is no result itself, every result in it is checked, however deep; links are not followed.
+    Where the folder is not a result itself, every result in it is checked, at any depth; links are not followed.
 
     Whoever changes a result can also write new hashes into it. To know that a result is the one that was made, keep the
     hash that is printed then, and give it with --expect.
