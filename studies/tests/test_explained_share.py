@@ -118,7 +118,7 @@ def test_who_is_ahead_what_is_best_without_ties_and_ends_of_grids() -> None:
     assert table[simulated(MAIN)][0] == pytest.approx(0.36)
     assert table["Kneser-Ney"][0] == pytest.approx(0.81)
     assert (table["which"][0], table["best other without ties"][0]) == ("at the loss, gamma_2", pytest.approx(0.49))
-    edges = {name: column[0] for name, column in cells.edges(rows).items()}
+    edges = {name: column[0] for name, column in cells.edges().items()}
     assert (edges["best at the lowest"], edges["best at the highest"], edges["of"]) == (3, 3, 9)
     assert cells.top_tokens()["highest"] == ["0.500 (t)"] * 3
 

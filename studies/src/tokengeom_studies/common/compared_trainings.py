@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom import TrainingSettings
+from tokengeom import NextTokenStatistics, TrainingSettings
 from tokengeom.extending import (
     MLP,
     AbstractProgress,
     InputError,
     Network,
     NetworkShape,
+    build_network,
     threads_for,
 )
 from tokengeom_studies.base import Recipe, Table, table_of
@@ -103,6 +104,19 @@ class NormedMLP(MLP):
         replaced = {"none": torch.nn.Identity(), "layer": torch.nn.LayerNorm(shape.dim), "rms": body.layers[-1]}
         body.layers[-1] = replaced[self.norm]
         return body
+
+
+def without_last_norm(stats: NextTokenStatistics, settings: TrainingSettings) -> Network:
+    """An MLP, LSTM or transformer at its start, whose last norm is replaced by nothing."""
+    import torch
+
+    network = build_network(stats, settings)
+    body = network.decoder.body
+    if settings.model == "mlp":
+        body.layers[-1] = torch.nn.Identity()
+    else:
+        (body.inner if settings.model == "transformer" else body).norm = torch.nn.Identity()
+    return network
 
 
 def adapted_below(

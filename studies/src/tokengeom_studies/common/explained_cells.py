@@ -22,9 +22,11 @@ from tokengeom.extending import Figure, HeatmapPanel
 from tokengeom_studies.base import Table, table_of
 from tokengeom_studies.common.corrected import LEAST, jackknifed
 from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL, TOKENS
-from tokengeom_studies.common.measured import Interval, Row, chosen
+from tokengeom_studies.common.measured import Interval, Row, chosen, firsts
 
-WITHOUT_NORM = "mlp without last norm"
+WITHOUT = " without last norm"
+"""What the name of a network without a last norm ends with."""
+WITHOUT_NORM = f"mlp{WITHOUT}"
 MAIN, KERNEL, FREE = "positions+pairs+self", "kernel", "self"
 """Ties that were chosen for the hypotheses before the runs; those derived for an MLP; and none."""
 NEAR = 0.02
@@ -65,7 +67,7 @@ TITLES = {
 
 def simulated(ties: str, network: str = "") -> str:
     """Name of the simulation with these ties, with a last norm where the network has one."""
-    return f"simulated, {ties}{', no last norm' if network == WITHOUT_NORM else ''}"
+    return f"simulated, {ties}{', no last norm' if network.endswith(WITHOUT) else ''}"
 
 
 def started(head: float, features: float) -> str:
@@ -85,6 +87,8 @@ class ExplainedCells:
     """Runs of a network on a text at a loss gap (a cell), and the explanations they were compared with."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
+        # Networks that are trained again, beside new ones, count as they were measured first.
+        self.rows = rows = firsts(rows, "kind", "text", "network", "target", "explanation")
         self.texts, self.runs = chosen(rows, kind="text"), chosen(rows, kind="run")
         self._agreements = {
             (row["text"], row["network"], row["target"], row["explanation"]): row
@@ -157,13 +161,13 @@ class ExplainedCells:
                 rows.append(row | {"best other without ties": share[best], "which": best})
         return table_of(rows)
 
-    def edges(self, rows: Sequence[Row]) -> Table:
+    def edges(self) -> Table:
         """How often the best parameter of a rival is the lowest or the highest that was tried."""
         found = []
         for rival, symbol, tried in GRIDS:
             chosen_values = [
                 float(value.split("=")[1].split(",")[0])
-                for row in chosen(rows, kind="agreement", explanation=rival)
+                for row in chosen(self.rows, kind="agreement", explanation=rival)
                 for value in row.get("chosen", {}).values()
             ]
             ends = {f"best at the {end}": chosen_values.count(x) for end, x in zip(ENDS, tried, strict=True)}
@@ -217,6 +221,36 @@ class ExplainedCells:
                     if np.isfinite(own) and np.isfinite(other):
                         yield own > other
 
+    def other_last_norms(self) -> Iterable[bool]:
+        """The same of the other networks without one."""
+        for run in self._without(WITHOUT_NORM):
+            for kind in TARGETS:
+                own, other = (self._mean(run, simulated(MAIN, name), kind) for name in (run["network"], ""))
+                if np.isfinite(own) and np.isfinite(other):
+                    yield own > other
+
+    def one_geometry_without(self) -> Iterable[bool]:
+        """Whether networks without a last norm agree with each other."""
+        for run in self._without():
+            for other in self._without(run["network"], text=run["text"], target=run["target"]):
+                values = [self._mean(run, f"network {other['network']}", kind) for kind in ITEMS]
+                yield from (x >= SAME for x in values if np.isfinite(x))
+
+    def norm_or_kind(self) -> Iterable[bool]:
+        """Whether a network without a last norm agrees better with other such networks than with its kind with one."""
+        for run in self._without():
+            others = [x["network"] for x in self._without(run["network"], text=run["text"], target=run["target"])]
+            for kind in ITEMS:
+                own = self._mean(run, f"network {run['network'].removesuffix(WITHOUT)}", kind)
+                same = _mean_of(self._mean(run, f"network {other}", kind) for other in others)
+                if np.isfinite(own) and np.isfinite(same):
+                    yield same > own
+
+    def _without(self, besides: str = "", **entries: Any) -> list[Row]:
+        """Runs of networks without a last norm."""
+        runs = chosen(self.runs, **entries)
+        return [run for run in runs if run["network"].endswith(WITHOUT) and run["network"] != besides]
+
     def held_out_loss(self) -> Iterable[bool]:
         """Whether the simulation has a lower loss on held-out contexts than the network."""
         for run in self.runs:
@@ -241,7 +275,7 @@ class ExplainedCells:
         """Corrected agreement, mean over networks with a last norm, per text, loss gap and explanation."""
         rows = []
         for text, target in dict.fromkeys((run["text"], run["target"]) for run in self.runs):
-            cells = [run for run in chosen(self.runs, text=text, target=target) if run["network"] != WITHOUT_NORM]
+            cells = [run for run in chosen(self.runs, text=text, target=target) if not run["network"].endswith(WITHOUT)]
             for name in dict.fromkeys(name for run in cells for name in self.explanations(run)):
                 values = {kind: [self._mean(run, name, kind) for run in cells] for kind in ITEMS}
                 rows.append({"text": text, "loss gap": target, "explanation": name, **_means(values)})
@@ -322,7 +356,7 @@ class ExplainedCells:
     @property
     def _cells(self) -> list[Row]:
         """Cells of networks with a last norm."""
-        return [run for run in self.runs if run["network"] != WITHOUT_NORM]
+        return [run for run in self.runs if not run["network"].endswith(WITHOUT)]
 
     @property
     def _shown(self) -> Mapping[str, Sequence[str]]:

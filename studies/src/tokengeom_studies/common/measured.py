@@ -105,6 +105,14 @@ def chosen(rows: Iterable[Row], **entries: Any) -> list[Row]:
     return [row for row in rows if all(name in row and row[name] == value for name, value in entries.items())]
 
 
+def firsts(rows: Iterable[Row], *names: str) -> list[Row]:
+    """The rows of which no earlier one has the same entries of these names: what was measured again is left out."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        found.setdefault(json.dumps([row.get(name) for name in names]), row)
+    return list(found.values())
+
+
 def ranks(solved: Iterable[tuple[str, Row]], dim: int) -> Table:
     """Ranks of named predictions, how many have more dimensions than the trainings, and what is proven of all."""
     of: dict[str, list[int]] = {}
