@@ -63,7 +63,7 @@ def test_the_margin_is_that_of_the_worst_pair_of_each_context() -> None:
     random = np.random.default_rng(0)
     W, H = random.normal(size=(text.stats.V, 4)), random.normal(size=(4, text.stats.m))
     read = Reached(0.2, 0.2, 1, 0.0, torch.tensor(W, dtype=torch.float32), torch.tensor(H, dtype=torch.float32))
-    found = numbers_of(text, read, 2.0, torch.zeros(text.stats.m, dtype=torch.int64))
+    found = numbers_of(text, read, 2.0, {SIMULATED: torch.zeros(text.stats.m, dtype=torch.int64)})
     L, P = W @ H, text.stats.P.toarray()
     margins = [L[P[:, j] > 0, j].min() - L[P[:, j] == 0, j].max() for j in np.flatnonzero(text.kept)]
     C = W - W.mean(0)

@@ -53,6 +53,8 @@ SPHERES: Mapping[str, tuple[str, ...]] = {
 }
 NORMS = {"free": "nuclear", "contexts": "longest context", "tokens": "longest token", "both": "gamma_2"}
 """Which vectors have equal lengths -> the norm in which the longest of these counts, and the mean square otherwise."""
+DIM = 128
+"""Dimensions of the trainings of all statements but that on more of them."""
 _ALL_TEXTS = "Yes where it is so on every text (95% interval over seeds), no where the opposite is so on one."
 
 
@@ -84,7 +86,7 @@ class EqualLengths(AbstractMeasuredStudy):
         "vocabulary": 40,
         "seed": 0,
         "optimizers": ["gd", "adam", "sign descent", "muon"],
-        "dim": 128,
+        "dim": DIM,
         "gap": 0.05,
         "seeds": 3,
         "seconds": 300,
@@ -118,11 +120,16 @@ class EqualLengths(AbstractMeasuredStudy):
             "For each optimizer, the lead of gamma_2 over the nuclear norm is larger on both spheres than free.",
             "A cell is a text, an optimizer and an item. The same shares decide.",
         ),
+        "more dimensions": Hypothesis(
+            f"It is not because of too few dimensions: with more of them than the rank of every prediction, and more "
+            f"than {DIM}, equal lengths account for at least half as well.",
+            _ALL_TEXTS,
+        ),
     }
 
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
         """Solve in four norms, train every optimizer with every choice of spheres, then compare."""
-        name, stats, gap = recipe["text"], text_named(recipe["text"], recipe), recipe["gap"]
+        name, stats, gap = _named(recipe), text_named(recipe["text"], recipe), recipe["gap"]
         if rows.has(kind="finished", text=name):
             return
         text, found = DeviceText(stats, recipe["device"]), dict[str, list[Geometry]]()
@@ -156,7 +163,8 @@ class EqualLengths(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Corrected agreement of each training with each norm, and what follows for each statement."""
-        of = {row["text"]: Agreements(rows, text=row["text"]) for row in chosen(rows, kind="text")}
+        every = {row["text"]: Agreements(rows, text=row["text"]) for row in chosen(rows, kind="text")}
+        of = {text: agreements for text, agreements in every.items() if _MORE not in text}
         descent, adam = ([_lead(a, name, sign) for a in of.values()] for name, sign in _FREE.items())
         answers = {
             "free": _together([*descent, *adam]),
@@ -164,12 +172,13 @@ class EqualLengths(AbstractMeasuredStudy):
             "more than half": _together([_share(a) for a in of.values()], least=0.5),
             "one side": share_of(_own_norm_is_best(of)),
             "every optimizer": share_of(_leads_rise(of, recipe["optimizers"])),
+            "more dimensions": _together([_share(a) for text, a in every.items() if _MORE in text], least=0.5),
         }
         tables = {
             "hypotheses": self.answers(answers),
             "leads": _leads_table(of, recipe),
             "cells": _cells_table(of, recipe),
-            "norms": _table(of, rows),
+            "norms": _table(every, rows),
             "certificates": table_of(
                 [
                     {key: row[key] for key in ("text", "norm", "loss_gap", "norm_value", "relative_gap", "rank")}
@@ -189,6 +198,14 @@ class EqualLengths(AbstractMeasuredStudy):
             f"to gradient descent: {', '.join(parts) or 'not measured'}; {len(chosen(rows, kind='run'))} trainings."
         )
         return self.findings(recipe, sentence, numbers, [_figure(of)], tables)
+
+
+_MORE = ", d = "
+
+
+def _named(recipe: Recipe) -> str:
+    """The text, with the dimensions where they are not the usual ones."""
+    return str(recipe["text"]) + (f"{_MORE}{recipe['dim']}" if recipe["dim"] != DIM else "")
 
 
 def _reached(
