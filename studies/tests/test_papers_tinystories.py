@@ -58,6 +58,47 @@ def at_epoch(run: dict[str, Any], epoch: int) -> dict[str, Any]:
     return {**run, "kind": "epoch", "epoch": epoch, "seconds": 1.0, "agreement": {LIMIT: 0.7, SUPPORTS: 0.8}}
 
 
+def longer(seed: int, epoch: int, **changes: Any) -> list[dict[str, Any]]:
+    """Rows of a training for 600 epochs at one of them."""
+    where = {"seed": seed, "epoch": epoch, "epochs": 600}
+    run = {name: x for name, x in made_up(seed, **changes).items() if name != "kind"}
+    agreed = run.pop("agreement")
+    known = {name: agreed[name] for name in (LIMIT, SUPPORTS)}
+    solved = {"kind": "longer, predicted", **where, "explanation": GAMMA2, "agreement": agreed[GAMMA2]}
+    return [{"kind": "longer", **run, **where, "agreement": known}, solved]
+
+
+@pytest.mark.parametrize(
+    ("changes", "answers"),
+    [
+        ({f"agreement/{LIMIT}/several": 0.71}, ["yes", "yes", "yes"]),
+        ({f"agreement/{LIMIT}/several": 0.69}, ["yes", "yes", "no"]),
+        ({"within": 0.85, f"agreement/{GAMMA2}/several": 0.84}, ["no", "no", "no"]),
+        ({f"agreement/{GAMMA2}/several": 0.96}, ["yes", "no", "no"]),
+    ],
+)
+def test_longer_trainings_decide_their_own_hypotheses_alone(changes: dict[str, float], answers: list[str]) -> None:
+    usual = [TEXT, at_epoch(made_up(0), 1), made_up(0)]
+    rows = [*usual, *longer(0, 60), *longer(0, 600, **changes)]
+    found = study().judge(study().recipe(), rows)
+    assert found.tables["hypotheses"]["answer"][-3:] == answers
+    assert found.tables["longer"]["epoch"] == [60, 600]
+    before = study().judge(study().recipe(), usual)
+    assert found.tables["hypotheses"]["because"][:8] == before.tables["hypotheses"]["because"][:8]
+
+
+def test_a_longer_training_that_is_cut_off_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
+    recipe = study().recipe("small", **{**TINY, "seeds": [0], "epochs": 4, "whole": [1, 2, 4]})
+    path = tmp_path / "rows.jsonl"
+    whole = study().measure_into(recipe, tmp_path / "whole.jsonl", None, SilentProgress()).where(kind="longer")
+    for _ in range(4):
+        rows = study().measure_into(recipe, path, 0.0, SilentProgress())
+    cut = rows.where(kind="longer")
+    assert [row["epoch"] for row in cut] == [1, 2, 4]
+    for one, other in zip(cut, whole, strict=True):
+        assert one["loss_gap"] == pytest.approx(other["loss_gap"], rel=1e-6)
+
+
 def judged(ceiling: float = 0.95, **changes: Any) -> Findings:
     runs = [made_up(seed, **changes) for seed in range(3)]
     epochs = [at_epoch(run, epoch) for run in runs for epoch in (1, 2)]
@@ -74,7 +115,7 @@ def decision(found: Findings, name: str) -> str:
 
 def test_rows_for_which_everything_holds_say_yes_eight_times() -> None:
     found = judged()
-    assert found.tables["hypotheses"]["answer"] == ["yes"] * 8
+    assert found.tables["hypotheses"]["answer"] == ["yes"] * 8 + ["undecided"] * 3
     assert found.passed
 
 

@@ -5,13 +5,15 @@ The same is measured here: cosines within and between supports, agreement with p
 explanations, the papers' SIM, and angles between contexts and tokens. Batches are windows with one-hot labels, and an
 epoch shows every window once.
 
+Trainings for longer than these, with ``whole`` in the recipe, are measured on the way and kept apart.
+
 Most contexts of 6 tokens are followed by a single token, so contexts with several next tokens are measured separately.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +30,7 @@ from tokengeom.extending import (
 from tokengeom_studies.base import Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
+    Answer,
     Hypothesis,
     Row,
     Rows,
@@ -51,6 +54,13 @@ TOKENS = (
     "| | t|he| a| the| s| w|nd| b|ed| to| and| h| f|in|it| l|ou|re| he| wa| d| p"
 )
 """Tokens of the paper recipe: byte-pair encoding of 100 stories in lower case, 42 characters and 22 merges."""
+
+
+_LONGER = (
+    "The mean over the seeds that were trained so long decides, however few: after 60 epochs six seeds differ by 0.02."
+)
+FIRST, LAST = 60, 600
+"""Epochs of a longer training that are compared."""
 
 
 class PapersTinyStories(AbstractMeasuredStudy):
@@ -91,6 +101,19 @@ class PapersTinyStories(AbstractMeasuredStudy):
             "A context forms smaller angles with all tokens that may follow it than with any other token.",
             "This holds for more than 95% of the contexts with several next tokens: the interval lies above.",
         ),
+        "longer, collapse": Hypothesis(
+            "After 600 epochs contexts that the same tokens follow share one direction.",
+            f"The mean cosine within supports is above 0.9. {_LONGER}",
+        ),
+        "longer, agreement": Hypothesis(
+            "From epoch 60 to epoch 600 of one training, agreement with the prediction at the loss reached (gamma_2 "
+            "norm) changes by at most 0.05.",
+            f"Over contexts with several next tokens. {_LONGER}",
+        ),
+        "longer, limit": Hypothesis(
+            "Agreement with L_mm is higher at epoch 600 than at epoch 60 of the same training.",
+            f"Over contexts with several next tokens. {_LONGER}",
+        ),
     }
     # The sources give layers, dimension, epochs, tokens and context length of this run, and not its heads, optimizer,
     # rate, schedule or batch; those are AdamW with the papers' weight decay, and what suits a run of this length.
@@ -114,6 +137,8 @@ class PapersTinyStories(AbstractMeasuredStudy):
         "weight_decay": 1e-6,
         "warmup": 10,
         "records": [1, 3, 10, 20, 40],
+        "whole": [],
+        "compiled": False,
         "precision": "float32",
         "device": "cpu",
     }
@@ -149,7 +174,7 @@ class PapersTinyStories(AbstractMeasuredStudy):
             for seed in recipe["seeds"]:
                 if not rows.has(kind="run", seed=seed):
                     run = _trained(text, recipe, seed, rows)
-                    if run is None:
+                    if run is None or recipe["whole"]:
                         return
                     rows.add(kind="run", seed=seed, **_measured(text, run, picture=seed == recipe["seeds"][0]))
                     for other, before in finished.items():
@@ -164,8 +189,10 @@ class PapersTinyStories(AbstractMeasuredStudy):
         # A training that was cut off has epochs and no end.
         finished = {row["seed"] for row in runs}
         epochs = [row for row in chosen(rows, kind="epoch") if row["seed"] in finished]
+        longer = _Longer(rows)
         tables = {
-            "hypotheses": self.answers(judged.answers()),
+            "hypotheses": self.answers(judged.answers() | longer.answers()),
+            **longer.tables(),
             "training": _training_table(epochs),
             "agreement": judged.agreement_table(),
             "corrected": judged.corrected_table(),
@@ -185,14 +212,24 @@ def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Direct
     steps = max(windows.size // batch, 1)
     plan = {name: recipe[name] for name in ("weight_decay", "precision", "device")}
     plan |= {"steps": steps * recipe["epochs"], "batch": batch, "reduction": "mean"}
-    plan |= {"rate_schedule": {"name": "cosine", "warmup": recipe["warmup"]}}
+    plan |= {"compiled": recipe["compiled"], "rate_schedule": {"name": "cosine", "warmup": recipe["warmup"]}}
     settings = training_settings(recipe, "transformer", seed, **plan)
     run, shuffled, began = text.device.begin(settings), np.random.default_rng(seed), time.monotonic()
+    cut = _Cut(rows, seed)
+    first = cut.resume(run) // steps + 1 if recipe["whole"] else 1
     for epoch in range(1, recipe["epochs"] + 1):
         order = shuffled.permutation(windows)[: steps * batch]
+        if epoch < first:
+            continue
         run.advance(steps, windows=order.reshape(steps, -1))
         last = epoch == recipe["epochs"]
-        if last or epoch in recipe["records"]:
+        if recipe["whole"]:
+            if epoch in recipe["whole"]:
+                where = {"seed": seed, "epoch": epoch, "epochs": recipe["epochs"]}
+                _add_whole(text, _read(text, run), rows, **where, seconds=time.monotonic() - began)
+            if not rows.in_time and not last:
+                cut.keep(run)
+        elif last or epoch in recipe["records"]:
             read = _read(text, run)
             facts = {"epoch": epoch, "loss_gap": read.loss_gap, "seconds": time.monotonic() - began}
             agreed = {name: target.agreement(read, text)["several"] for name, target in _limits(text).items()}
@@ -202,6 +239,91 @@ def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Direct
         if not rows.in_time:
             return None
     return None
+
+
+class _Cut:
+    """The state of a longer training that ran out of time, in a file beside the rows, from which it goes on."""
+
+    def __init__(self, rows: Rows, seed: int) -> None:
+        self.path = rows.path.with_suffix(f".{seed}.npz") if rows.path is not None else None
+
+    def keep(self, run: SteppedTraining) -> None:
+        """Write the state."""
+        if self.path is not None:
+            np.savez(self.path, step=run.step, **run.engine.state())
+
+    def resume(self, run: SteppedTraining) -> int:
+        """Load the state, if there is one; the steps that were made."""
+        if self.path is not None and self.path.exists():
+            with np.load(self.path) as file:
+                run.engine.load({name: file[name] for name in file.files if name != "step"})
+                run.step = int(file["step"])
+        return run.step
+
+
+def _add_whole(text: GroupedText, read: Directions, rows: Rows, **where: Any) -> None:
+    """Everything of a longer training at an epoch; what needs no solver first, since a run may be cut off."""
+    targets = _limits(text)
+    facts = {"loss_gap": read.loss_gap, **read.blocks(text), "angles": read.angles(text)}
+    rows.add(kind="longer", **where, **facts, agreement={name: x.agreement(read, text) for name, x in targets.items()})
+    for name, norm in ((GAMMA2, "gamma2"), (NUCLEAR, "nuclear")):
+        at = text.device.prediction(read.loss_gap, norm)
+        agreed = Directions.of(text, at.W, at.H).agreement(read, text)
+        rows.add(kind="longer, predicted", **where, explanation=name, agreement=agreed, **at.facts())
+
+
+class _Longer:
+    """Rows of trainings that are longer than those of the other hypotheses."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = [
+            {**row, "agreement": row["agreement"] | self._predicted(rows, row)} for row in chosen(rows, kind="longer")
+        ]
+
+    @staticmethod
+    def _predicted(rows: Sequence[Row], row: Row) -> dict[str, Any]:
+        where = {name: row[name] for name in ("seed", "epoch", "epochs")}
+        return {x["explanation"]: x["agreement"] for x in chosen(rows, kind="longer, predicted", **where)}
+
+    def _values(self, epoch: int, name: str) -> dict[int, float]:
+        """Seed -> a number, or agreement of contexts with several next tokens, at an epoch of the longest training."""
+        found = chosen(self.rows, epoch=epoch, epochs=LAST)
+        of = {row["seed"]: row[name] if name in row else row["agreement"].get(name, {}).get("several") for row in found}
+        return {seed: float(x) for seed, x in of.items() if x is not None}
+
+    def _change(self, name: str) -> list[float]:
+        first, last = self._values(FIRST, name), self._values(LAST, name)
+        return [last[seed] - first[seed] for seed in last if seed in first]
+
+    def answers(self) -> dict[str, Answer]:
+        """One answer per hypothesis on longer trainings."""
+        within = list(self._values(LAST, "within").values())
+        return {
+            "longer, collapse": _by_mean(within, lambda x: x > 0.9, "mean cosine within"),
+            "longer, agreement": _by_mean(self._change(GAMMA2), lambda x: abs(x) <= 0.05, "change"),
+            "longer, limit": _by_mean(self._change(LIMIT), lambda x: x > 0, "change"),
+        }
+
+    def tables(self) -> dict[str, Table]:
+        """One line per seed and epoch, if there are any."""
+        names = ("seed", "epochs", "epoch", "loss_gap", "within", "between", "collapse")
+        found = [
+            {name: row[name] for name in names}
+            | {
+                name: row["agreement"].get(name, {}).get("several", np.nan)
+                for name in (GAMMA2, NUCLEAR, LIMIT, SUPPORTS)
+            }
+            | {"ordered": row["angles"]["ordered"]}
+            for row in self.rows
+        ]
+        return {"longer": table_of(found)} if found else {}
+
+
+def _by_mean(values: Sequence[float], holds: Callable[[float], bool], what: str) -> Answer:
+    if not values:
+        return Answer("undecided", "not measured")
+    mean = float(np.mean(values))
+    return Answer("yes" if holds(mean) else "no", f"{what} {mean:.3f} ({len(values)} seeds)")
 
 
 def _limits(text: GroupedText) -> dict[str, Directions]:

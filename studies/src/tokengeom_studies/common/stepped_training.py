@@ -69,6 +69,7 @@ class SteppedTraining:
                 precision=settings.precision or "float32",
                 device=device,
                 seed=settings.seed,
+                compiled=settings.compiled,
             )
             return
         model = UFM(labels.V, labels.m, settings.dim or 0, init=settings.init, generator=streams[0])
