@@ -30,6 +30,7 @@ from tokengeom_studies.unknown_supports import load_windows
 END = "<|endoftext|>"
 SIZES = ((104, 382), (1_000, 4_000), (2_000, 10_000))
 PARTS = ((104, 382), (400, 1_500))
+SUBWORDS = ((104, 400), (200, 1_000), (200, 2_500))
 STATISTICS = ((104, 400), (200, 1_000), (200, 2_500), (200, 6_000), (200, 25_000), (200, 100_000))
 
 
@@ -150,6 +151,15 @@ def write_statistics(text: str, novel: str, folder: Path) -> None:
         (folder / f"{name}.txt").write_text(letters, encoding="utf-8")
 
 
+def write_subwords(text: str, novel: str, folder: Path) -> None:
+    """Saved statistics of the same three texts by byte pairs of 1,000 tokens."""
+    code = [module.read_text(encoding="utf-8") for module in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))]
+    for name, given in {"tinystories": text, "moby": novel, "code": code}.items():
+        whole = count(given, context=3, tokenizer="bpe:1000")
+        for V, m in SUBWORDS:
+            whole.limited(top_contexts=m, vocabulary=V).save(folder / f"{name}-bpe_{m}")
+
+
 def main() -> None:
     """Write everything, in about three minutes on two CPU cores; most of it is a prediction of 1,000 x 4,000."""
     if len(sys.argv) not in (3, 4):
@@ -163,6 +173,7 @@ def main() -> None:
     write_starts(text, novel, folder)
     write_documents(text, novel, folder)
     write_statistics(text, novel, folder)
+    write_subwords(text, novel, folder)
 
 
 if __name__ == "__main__":

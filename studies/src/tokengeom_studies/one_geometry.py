@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +23,8 @@ from tokengeom_studies.common.variants import (
 )
 
 ITEMS = ("contexts", "tokens")
+SUBWORDS, NEAR = "-bpe", 0.05
+"""Part of the names of texts of subwords, and the difference of corrected agreement that counts as none."""
 BASE, SAME = "base", 0.95
 """The network that the others differ from, and the corrected agreement from which on two have one geometry."""
 _MEAN = {"reduction": "mean"}
@@ -100,6 +103,10 @@ class OneGeometry(AbstractMeasuredStudy):
             "those trained with the choices of the base.",
             "A cell is a text, a variant whose choice tied features have too, and an item. The same shares decide.",
         ),
+        "subwords": Hypothesis(
+            f"Subwords are no other kind of text: agreement with the base is that of the other texts, within {NEAR}.",
+            "A cell is a variant and an item; means over texts of each kind are compared. The same shares decide.",
+        ),
     }  # fmt: skip
 
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
@@ -133,6 +140,7 @@ class OneGeometry(AbstractMeasuredStudy):
         below = ("start", "last norm", "tied head", "optimizer")
         answers = {kind: share_of(not x if kind in below else x for x in held) for kind, held in same.items()}
         answers["simulation"] = share_of(x > 0 for x in _leads(of))
+        answers["subwords"] = share_of(abs(x) <= NEAR for x in _less_by_subwords(of))
         tables = {
             "hypotheses": self.answers(answers),
             "variants": _variants_table(of),
@@ -175,6 +183,17 @@ def _leads(of: Mapping[str, Agreements]) -> Iterator[float]:
                 lead = agreements.lead(f"simulated {name}", f"simulated {BASE}", name, item).mean
                 if np.isfinite(lead):
                     yield lead
+
+
+def _less_by_subwords(of: Mapping[str, Agreements]) -> Iterator[float]:
+    """Agreement with the base on texts of other kinds, less that on texts of subwords, by variant and item."""
+    for name, item in product(VARIANTS, ITEMS):
+        means = [
+            [x for text, a in of.items() if (SUBWORDS in text) == kind and np.isfinite(x := a.value(name, BASE, item))]
+            for kind in (False, True)
+        ]
+        if name != BASE and all(means):
+            yield float(np.mean(means[0]) - np.mean(means[1]))
 
 
 def _not_reached(recipe: Recipe, rows: Sequence[Row]) -> Table:
