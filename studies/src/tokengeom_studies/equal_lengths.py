@@ -204,8 +204,8 @@ _MORE = ", d = "
 
 
 def _named(recipe: Recipe) -> str:
-    """The text, with the dimensions where they are not the usual ones."""
-    return str(recipe["text"]) + (f"{_MORE}{recipe['dim']}" if recipe["dim"] != DIM else "")
+    """The text, with the dimensions where there are more than the usual ones."""
+    return str(recipe["text"]) + (f"{_MORE}{recipe['dim']}" if recipe["dim"] > DIM else "")
 
 
 def _reached(

@@ -250,7 +250,8 @@ class _Cut:
     def keep(self, run: SteppedTraining) -> None:
         """Write the state."""
         if self.path is not None:
-            np.savez(self.path, step=run.step, **run.engine.state())
+            state: dict[str, Any] = {"step": run.step, **run.engine.state()}
+            np.savez(self.path, **state)
 
     def resume(self, run: SteppedTraining) -> int:
         """Load the state, if there is one; the steps that were made."""
