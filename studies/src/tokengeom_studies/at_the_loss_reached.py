@@ -78,7 +78,7 @@ class AtTheLossReached(AbstractMeasuredStudy):
         **small,
         "text": "texts/tinystories_1000x4000.npz",
         "networks": ["ufm", "mlp", "lstm", "transformer", "mamba", "xlstm"],
-        "dim": 512,
+        "dim": 384,
         "gaps": [0.2, 0.05],
         "learning_rate": 1e-3,
         "seeds": 5,

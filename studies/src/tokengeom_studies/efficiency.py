@@ -97,7 +97,7 @@ class Efficiency(AbstractMeasuredStudy):
         **small,
         "text": "texts/tinystories_1000x4000.npz",
         "trainings": list(TRAININGS),
-        "dim": 512,
+        "dim": 384,
         "seeds": 5,
         "device": "cuda",
         "cache": "predictions",

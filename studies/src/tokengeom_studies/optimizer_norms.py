@@ -120,7 +120,7 @@ class OptimizerNorms(AbstractMeasuredStudy):
         **small,
         "text": "texts/tinystories_1000x4000.npz",
         "trainings": list(TRAININGS),
-        "dim": 512,
+        "dim": 384,
         "seeds": 5,
         "device": "cuda",
         "cache": "predictions",

@@ -50,7 +50,7 @@ FREE_SEEDS = range(1_000, 1_005)
 """Seeds of its trainings, which no run has."""
 FEWEST = 3
 """Seeds below which a training that the end of the time cut off is not kept."""
-DIGITS = 6
+DIGITS = 5
 FIRST_RATE = 16.0
 """First rate of gradient descent on the mean loss, which is adapted."""
 NEAR_TARGET = 0.95
