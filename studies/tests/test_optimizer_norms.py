@@ -12,7 +12,7 @@ from tokengeom_studies.common.measured import Row
 from tokengeom_studies.optimizer_norms import CANDIDATES, TRAININGS, OptimizerNorms
 
 
-def runs(training: str, text: str = "t", **agreed: float) -> list[Row]:
+def runs(training: str, *, text: str = "t", **agreed: float) -> list[Row]:
     """A training at the loss that decides."""
     values = {name: agreed.get(name.split()[0], 0.5) for name in CANDIDATES}
     return [cell_row(training, TRAININGS[training].model, values, {"R": 0.4}, text=text)]
@@ -46,9 +46,9 @@ def test_the_norm_that_is_ahead_decides(training: str, right: str, wrong: str) -
 
 
 def test_an_answer_needs_three_quarters_of_the_texts() -> None:
-    on = [runs("gd", text, nuclear=0.9) for text in "abc"]
-    assert decisions(*on, runs("gd", "d", gamma2=0.9))["gd"] == "yes"
-    assert decisions(*on[:2], runs("gd", "d", gamma2=0.9))["gd"] == "undecided"
+    on = [runs("gd", text=text, nuclear=0.9) for text in "abc"]
+    assert decisions(*on, runs("gd", text="d", gamma2=0.9))["gd"] == "yes"
+    assert decisions(*on[:2], runs("gd", text="d", gamma2=0.9))["gd"] == "undecided"
 
 
 def test_epsilon_large_starts_and_networks() -> None:

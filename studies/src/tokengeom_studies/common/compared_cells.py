@@ -222,7 +222,7 @@ def free_table(some: Sequence[Cell]) -> Table:
         for name, of in cell.row["rivals"].items():
             if own := of.get("reliability"):
                 facts = {"text": cell.text, "loss gap": f"{cell.target:g}", "rival": name}
-                rows[tuple(facts.values())] = facts | {"reliability": both(lambda item, own=own: own[item])}
+                rows[tuple(facts.values())] = facts | {"reliability": both(own.__getitem__)}
     return table_of(list(rows.values()) or [{"rival": "-"}])
 
 

@@ -192,25 +192,23 @@ class Comparer:
     def free(self) -> dict[float, dict[str, tuple[PairGeometry, dict[str, float]]]]:
         """Loss gap -> learning rate -> mean of trainings of unconstrained features, and its reliability."""
         found: dict[float, dict[str, tuple[PairGeometry, dict[str, float]]]] = {gap: {} for gap in self.gaps}
-        for rate in FREE_RATES:
-            replicates = [self._free_training(rate, seed) for seed in FREE_SEEDS]
-            for gap in self.gaps:
-                runs = [self.text.geometry(*one[gap]) for one in replicates if gap in one]
-                if len(runs) == len(replicates):
+        for gap in self.gaps:
+            for rate in FREE_RATES:
+                runs = [run for seed in FREE_SEEDS if (run := self._free_training(rate, seed, gap))]
+                if len(runs) == len(FREE_SEEDS):
                     found[gap][f"{FREE}, rate {rate:g}"] = PairGeometry.mean(runs), reliabilities(runs)
         return found
 
-    def _free_training(self, rate: float, seed: int) -> dict[float, tuple[Any, Any]]:
-        """W and H at each loss gap."""
+    def _free_training(self, rate: float, seed: int, gap: float) -> PairGeometry | None:
+        """One training of unconstrained features at a loss gap, where it gets there."""
 
         def train() -> dict[str, Any]:
             training = Training("ufm", {"rate_schedule": "constant", "learning_rate": rate})
-            reached = training.reached(self.text, seed, self.dim, self.gaps, self.seconds)
-            return {f"{name}{one.target:g}": getattr(one, name).cpu().numpy() for one in reached for name in "WH"}
+            reached = next(training.reached(self.text, seed, self.dim, [gap], self.seconds), None)
+            return {name: getattr(reached, name).cpu().numpy() for name in "WH"} if reached else {}
 
-        gaps = "-".join(f"{gap:g}" for gap in self.gaps)
-        kept = self.text.cached(f"ufm-{self.dim}-{rate:g}-{seed}-{gaps}", train)
-        return {gap: (kept[f"W{gap:g}"], kept[f"H{gap:g}"]) for gap in self.gaps if f"W{gap:g}" in kept}
+        kept = self.text.cached(f"ufm-{self.dim}-{rate:g}-{seed}-{gap:g}", train)
+        return self.text.geometry(kept["W"], kept["H"]) if kept else None
 
     def compare(self, found: Mapping[int, Reached], target: float) -> dict[str, Any]:
         """The numbers of runs at a loss gap, one per seed."""
@@ -281,12 +279,16 @@ def _spread(lengths: Any) -> float:
     return float(lengths.std() / lengths.mean())
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Plain data whose numbers have few digits, so that rows stay short."""
+    return {name: _short(value) for name, value in numbers.items()}
+
+
+def _short(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _rounded(of) for key, of in value.items()}
+        return _rounded(value)
     if isinstance(value, list):
-        return [_rounded(of) for of in value]
+        return [_short(of) for of in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
