@@ -12,10 +12,15 @@ from tokengeom_studies.common.measured import Row
 from tokengeom_studies.optimizer_norms import CANDIDATES, TRAININGS, OptimizerNorms
 
 
-def runs(training: str, *, text: str = "t", **agreed: float) -> list[Row]:
+def runs(training: str, **agreed: float) -> list[Row]:
     """A training at the loss that decides."""
     values = {name: agreed.get(name.split()[0], 0.5) for name in CANDIDATES}
-    return [cell_row(training, TRAININGS[training].model, values, {"R": 0.4}, text=text)]
+    return [cell_row(training, TRAININGS[training].model, values, {"R": 0.4})]
+
+
+def on(text: str, rows: list[Row]) -> list[Row]:
+    """The same on another text."""
+    return [{**row, "text": text} for row in rows]
 
 
 def decisions(*groups: list[Row]) -> dict[str, str]:
@@ -46,9 +51,10 @@ def test_the_norm_that_is_ahead_decides(training: str, right: str, wrong: str) -
 
 
 def test_an_answer_needs_three_quarters_of_the_texts() -> None:
-    on = [runs("gd", text=text, nuclear=0.9) for text in "abc"]
-    assert decisions(*on, runs("gd", text="d", gamma2=0.9))["gd"] == "yes"
-    assert decisions(*on[:2], runs("gd", text="d", gamma2=0.9))["gd"] == "undecided"
+    agreed = [on(text, runs("gd", nuclear=0.9)) for text in "abc"]
+    other = on("d", runs("gd", gamma2=0.9))
+    assert decisions(*agreed, other)["gd"] == "yes"
+    assert decisions(*agreed[:2], other)["gd"] == "undecided"
 
 
 def test_epsilon_large_starts_and_networks() -> None:
