@@ -4,8 +4,8 @@ The commands and the Python code of the page run in an empty folder, and so does
 Chromium takes the screenshots of the report, which get at most 256 colours, to keep them small.
 
 ``python docs/pictures/make.py moby-dick.txt`` makes the picture of the README instead, in minutes on one core, from the
-novel, which is in the public domain and no part of the repository. What was counted and how well it agrees is written to
-``novel.txt``.
+novel, which is in the public domain and no part of the repository. What was counted and how well it agrees is written
+to ``novel.txt``.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ def draw_cosines(words: list[int], both: tuple[Float, Float], vocabulary: Sequen
     predicted, trained = (matrix[np.ix_(words, words)] for matrix in both)
     order = leaves_list(linkage(1 - predicted[np.triu_indices(WORDS, 1)], "average", optimal_ordering=True))
     names = [vocabulary[words[i]] for i in order]
-    figure = Figure(figsize=(12, 6), layout="constrained")
+    figure = Figure(figsize=(12, 5.4), layout="constrained")
     for axes, matrix, title in zip(figure.subplots(1, 2), (predicted, trained), TITLES, strict=True):
         image = axes.imshow(matrix[np.ix_(order, order)], cmap="RdBu_r", vmin=-STRONG, vmax=STRONG)
         axes.set_title(title, fontsize=13)
         axes.set_xticks(range(WORDS), names, rotation=90)
         axes.set_yticks(range(WORDS), names)
-        axes.tick_params(length=0, labelsize=11)
+        axes.tick_params(length=0, labelsize=10)
     figure.colorbar(image, ax=figure.axes, label="cosine", shrink=0.8, extend="max", ticks=[-STRONG, 0, STRONG])
     figure.savefig(HERE / "novel.png", dpi=110)
 

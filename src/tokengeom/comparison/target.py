@@ -408,8 +408,8 @@ def feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[str
         sentences.append(f"L_mm is proven only to a relative gap of {proof.relative_gap:.1e}.")
     if not prediction.suffices(d):
         sentences.append(
-            f"The run has d={d} < rank L_mm = {prediction.rank}: it cannot have the geometry predicted in the limit, so "
-            "disagreement with that is expected and is not evidence against it."
+            f"The run has d={d} < rank L_mm = {prediction.rank}: it cannot have the geometry predicted in the limit, "
+            "so disagreement with that is expected and is not evidence against it."
         )
     if prediction.proxy_is_exact:
         sentences.append("The proxy is exact here: its numbers equal those of L_mm as far as L_mm is unique.")
