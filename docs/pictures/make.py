@@ -105,7 +105,7 @@ def draw_cosines(words: list[int], both: tuple[Float, Float], vocabulary: Sequen
         axes.set_yticks(range(WORDS), names)
         axes.tick_params(length=0, labelsize=10)
     figure.colorbar(image, ax=figure.axes, label="cosine", shrink=0.8, extend="max", ticks=[-STRONG, 0, STRONG])
-    figure.savefig(HERE / "novel.png", dpi=110)
+    figure.savefig(HERE / "novel.png", dpi=110, bbox_inches="tight", pad_inches=0.05)
 
 
 def main() -> None:
