@@ -19,7 +19,7 @@ from scipy.sparse import csc_array
 from tokengeom.comparison.agreement import BY_FREQUENCY, Agreement, Name
 from tokengeom.comparison.explanations.base import ExplanationInfo
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.core.errors import ProblemError
+from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, rounded_percent
 from tokengeom.core.progress import AbstractProgress
@@ -45,7 +45,7 @@ NOT_IN_NETWORKS = ("gd", "ngd")
 """Optimizers with which networks do not keep the norm small that unconstrained features do: measured in 2 of 7."""
 AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
 """Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
-AT_HIGH_LOSS_ENTRIES = {"nuclear": 12_000_000, "gamma2": 400_000}
+AT_HIGH_LOSS_ENTRIES = {"nuclear": 20_000_000, "gamma2": 400_000}
 """The same at a loss gap that is so high that factors are fitted to it."""
 FEWEST_GROUPS = 10
 """Support groups or tokens below which their arrangement is not judged."""
@@ -238,10 +238,10 @@ def predictions_at(
     notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
     predictions = []
     for norm in norms:
-        path = LossPath.beside(prediction, LossSettings(norm=norm, tolerance=tolerance))
         try:
+            path = LossPath.beside(prediction, LossSettings(norm=norm, tolerance=tolerance))
             predictions.append(path.at(gap, progress))
-        except ProblemError as problem:
+        except (ProblemError, ResourceError) as problem:
             said = f"The prediction {untied}at the loss reached failed in the {NORMS[norm]}: {problem}"
             notes.append(f"{unknown}{said}")
     return tuple(predictions), notes

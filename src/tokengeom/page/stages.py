@@ -421,7 +421,7 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
     device = "cpu" if executor.plan.models is None else solver_device(executor.plan.settings.device)
     try:
         at_loss = predict(stats, loss_gap=gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, device=device)
-    except ProblemError:
+    except (ProblemError, ResourceError):
         return None
     return at_loss if at_loss.rank > 0 else None
 
