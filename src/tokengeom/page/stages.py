@@ -33,7 +33,7 @@ from tokengeom.comparison.monitor import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import AT_LOSS, norms_at_loss
-from tokengeom.core.errors import CorpusError, ProblemError
+from tokengeom.core.errors import CorpusError, ProblemError, ResourceError
 from tokengeom.core.resources import Estimate
 from tokengeom.page.chosen_settings import Choice, choose
 from tokengeom.page.compare_models import predict_or_proxy, solver_device
