@@ -36,6 +36,7 @@ from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.loss_path import FITTED_FROM
 from tokengeom.theory.predict import estimate_prediction
 from tokengeom.theory.solving_time import measure_speed
 from tokengeom.training.settings import TrainingSettings
@@ -243,8 +244,11 @@ def measure_limit(proxy: bool | None, stats: NextTokenStatistics) -> Estimate:
 
 def measure_at_loss(norm: str, is_read: bool, stats: NextTokenStatistics) -> Estimate | None:
     """Time and memory of a prediction at a loss; None where none is made."""
-    gap = _typical_gap(is_read, stats)
-    if norm not in norms_at_loss(stats.P, None, gap / (math.log(stats.V) - stats.entropy)):
+    gap, largest = _typical_gap(is_read, stats), math.log(stats.V) - stats.entropy
+    if is_read and norm not in norms_at_loss(stats.P, None):
+        # Of so large a problem a prediction is made at a high loss alone.
+        gap = FITTED_FROM * largest
+    if norm not in norms_at_loss(stats.P, None, gap / largest):
         return None
     return estimate_prediction(stats, loss_gap=gap, norm=norm, tolerance=AT_LOSS_TOLERANCE)
 
