@@ -25,6 +25,7 @@ from tokengeom_studies.common.compared_cells import (
     rank_table,
     run_checks,
     share_ahead,
+    without_rules,
 )
 from tokengeom_studies.common.compared_trainings import Training, begin_comparing, measure_trainings
 from tokengeom_studies.common.corrected import explained
@@ -149,7 +150,7 @@ class AtTheLossReached(AbstractMeasuredStudy):
             "not reached": missed_table(known),
         }
         if before := chosen(rows, kind="run"):
-            tables["first"] = self.answers(_answers(cells(first_rows(before))))
+            tables["first"] = without_rules(self.answers(_answers(cells(first_rows(before)))))
         return self.findings(recipe, _sentence(measured, answers), run_checks(rows), _figures(measured), tables)
 
 

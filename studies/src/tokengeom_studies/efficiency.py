@@ -24,6 +24,7 @@ from tokengeom_studies.common.compared_cells import (
     over_texts,
     rank_table,
     run_checks,
+    without_rules,
 )
 from tokengeom_studies.common.compared_trainings import Training, begin_comparing, known_trainings, measure_trainings
 from tokengeom_studies.common.corrected import shown
@@ -148,7 +149,7 @@ class Efficiency(AbstractMeasuredStudy):
             "not reached": missed_table(known),
         }
         if before := chosen(rows, kind="run"):
-            tables["first"] = self.answers(_answers(_at_loss(first_rows(before), recipe)))
+            tables["first"] = without_rules(self.answers(_answers(_at_loss(first_rows(before), recipe))))
         decided = "; ".join(f"{name}: {answer.decision} ({answer.because})" for name, answer in answers.items())
         sentence = f"{len(everything)} trainings on {len(texts)} texts at equal loss. {decided}."
         return self.findings(recipe, sentence, checks, [_figure(texts)], tables)

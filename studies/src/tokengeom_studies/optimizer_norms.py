@@ -25,6 +25,7 @@ from tokengeom_studies.common.compared_cells import (
     over_texts,
     rank_table,
     run_checks,
+    without_rules,
 )
 from tokengeom_studies.common.compared_trainings import (
     Training,
@@ -180,7 +181,7 @@ class OptimizerNorms(AbstractMeasuredStudy):
             "not reached": missed_table(known),
         }
         if before := chosen(rows, kind="run"):
-            tables["first"] = self.answers(_answers(_at_loss(cells(first_rows(before)), gaps)))
+            tables["first"] = without_rules(self.answers(_answers(_at_loss(cells(first_rows(before)), gaps))))
         decided = "; ".join(f"{name}: {answer.decision}" for name, answer in answers.items())
         count = len({cell.training for cell in ordered})
         sentence = f"{count} trainings on {len(texts)} texts at equal loss. {decided}."

@@ -246,6 +246,11 @@ def rank_table(rows: Sequence[Row], some: Sequence[Cell]) -> Table:
     )
 
 
+def without_rules(answers: Table) -> Table:
+    """A table of answers without the column of rules."""
+    return {name: column for name, column in answers.items() if name != "rule"}
+
+
 def missed_table(rows: Sequence[Row]) -> Table:
     """Trainings of which not all seeds reached a loss."""
     missed = [row for row in rows if len(row["seeds"]) < row["tried"]]
