@@ -9,25 +9,21 @@ import numpy as np
 from scipy import optimize
 
 from tokengeom.extending import GD, AbstractProgress, Figure, Float, Points, ScatterPanel, Spectral
-from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.base import Check, Findings, Recipe, table_of
 from tokengeom_studies.common.compared_cells import (
     NOT_MEASURED,
     Cell,
-    both,
     by_text,
     cell_rows,
     cells,
-    edge_table,
     first_rows,
-    free_table,
-    missed_table,
+    lead_table,
     over_texts,
-    rank_table,
     run_checks,
+    shared_tables,
     without_rules,
 )
 from tokengeom_studies.common.compared_trainings import Training, begin_comparing, known_trainings, measure_trainings
-from tokengeom_studies.common.corrected import shown
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen
 from tokengeom_studies.common.on_device import ITEMS
 
@@ -131,8 +127,7 @@ class Efficiency(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Rank correlations, and the error of a curve that has not seen a kind of model."""
-        known = cell_rows(rows)
-        texts = _at_loss(known, recipe)
+        texts = _at_loss(cell_rows(rows), recipe)
         everything = [cell for some in texts.values() for cell in some]
         answers = _answers(texts)
         largest = max(cell.mean("efficiency") for cell in everything)
@@ -141,12 +136,8 @@ class Efficiency(AbstractMeasuredStudy):
         tables = {
             "hypotheses": self.answers(answers),
             "by text": table_of([_described(text, some, item) for item in ITEMS for text, some in texts.items()]),
-            "trainings": _table(everything),
-            "rivals": _rival_table(texts),
-            "edges": edge_table(everything),
-            "features": free_table(everything),
-            "ranks": rank_table(rows, everything),
-            "not reached": missed_table(known),
+            "leads": lead_table(everything, NORM),
+            **shared_tables(rows, everything, {NORM: NORM}),
         }
         if before := chosen(rows, kind="run"):
             tables["first"] = without_rules(self.answers(_answers(_at_loss(first_rows(before), recipe))))
@@ -219,38 +210,6 @@ def _described(text: str, some: Sequence[Cell], item: str) -> dict[str, object]:
         "in order": _monotone(some, item).because,
         "one curve": _one_curve(some, item).because,
     }
-
-
-def _rival_table(texts: Mapping[str, Sequence[Cell]]) -> Table:
-    """In how many trainings the prediction is ahead of the rival that is best for each, and behind it."""
-    rows = []
-    for item in ITEMS:
-        for text, some in texts.items():
-            leads = [cell.lead(NORM, cell.best_rival(item), item) for cell in some]
-            known = [lead for lead in leads if np.isfinite(lead.mean)]
-            ahead, behind = sum(lead.low > 0 for lead in known), sum(lead.high < 0 for lead in known)
-            row = {"agreement of": item, "text": text, "trainings": len(known), "ahead": ahead, "behind": behind}
-            rows.append(row | {"mean lead": f"{float(np.mean([lead.mean for lead in known] or [np.nan])):+.3f}"})
-    return table_of(rows)
-
-
-def _table(some: Sequence[Cell]) -> Table:
-    return table_of(
-        [
-            {
-                "text": cell.text,
-                "training": cell.training,
-                "seeds": len(cell.row["seeds"]),
-                "steps": f"{cell.mean('step'):.0f}",
-                "efficiency": f"{cell.mean('efficiency'):.3f}",
-                "reproducible": both(cell.reproducible),
-                **{f"corrected, {item}": shown(cell.corrected(NORM, item)) for item in ITEMS},
-                "best rivals": cell.best_rivals(),
-                "split exponent": f"{cell.mean('split_exponent'):.2f}",
-            }
-            for cell in some
-        ]
-    )
 
 
 def _figure(texts: Mapping[str, Sequence[Cell]]) -> Figure:
