@@ -33,6 +33,8 @@ CLOSE = 0.03
 """Error of a curve that counts as one curve."""
 STRONG = 0.8
 """Rank correlation that counts as strong."""
+NAMED = ("ufm, gd", "ufm, start x 4", "ufm, muon", "mlp, no norm", "mlp, muon")
+"""Trainings whose points have a name: those at the ends, and those beside the others."""
 
 
 def _adamw(rate: float = 1e-3, **more: Any) -> dict[str, Any]:
@@ -222,7 +224,9 @@ def _figure(texts: Mapping[str, Sequence[Cell]]) -> Figure:
                 mine = [cell for cell in some if cell.model == model]
                 x = np.array([cell.mean("efficiency") for cell in mine])
                 y = np.array([cell.corrected(NORM, item).mean for cell in mine])
-                points.append(Points(model, x, y, names=[cell.training for cell in mine]))
+                points.append(
+                    Points(model, x, y, names=[cell.training if cell.training in NAMED else "" for cell in mine])
+                )
             title, label = f"{item.capitalize()}, {text}", f"corrected agreement of {item}"
             panels.append(ScatterPanel(title, "efficiency of the logits", label, points))
     return Figure(

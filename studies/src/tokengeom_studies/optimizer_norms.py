@@ -249,6 +249,8 @@ def _large_start(at: Mapping[str, Cell]) -> Answer:
     if not {name for pair in pairs for name in pair} <= set(at):
         return Answer("undecided", NOT_MEASURED)
     best = [[at[n].corrected(winner(at[n], "contexts")[0], "contexts").mean for n in pair] for pair in pairs]
+    if not np.isfinite(best).all():
+        return Answer("undecided", NOT_MEASURED)
     because = ", ".join(f"{p[0]} {a:.3f} and {b:.3f}" for p, (a, b) in zip(pairs, best, strict=True))
     return Answer("yes" if all(a - b >= 0.1 for a, b in best) else "no", because)
 

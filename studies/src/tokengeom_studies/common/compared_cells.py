@@ -24,7 +24,7 @@ FREE = "UFM"
 """How the names of the rivals begin that are trainings of unconstrained features."""
 SPLIT = "gamma2, own split"
 """The prediction whose logits are shared between tokens and contexts as the run shares its own."""
-NOT_MEASURED = "not measured, or the loss was not reached"
+NOT_MEASURED = "not measured, not reached, or not reproducible"
 
 
 def is_free(name: str) -> bool:
@@ -289,19 +289,13 @@ def _free_table(some: Sequence[Cell]) -> Table:
 
 def _rank_table(rows: Sequence[Row], some: Sequence[Cell]) -> Table:
     """Rank of every prediction by text and loss gap, and the dimension of the runs."""
-    texts = {cell.text: cell.row.get("dim", "-") for cell in some}
-    found = {(row["text"], row["norm"], row["target"]): row for row in chosen(rows, kind="prediction")}
+    dims = {(cell.text, gap): cell.row.get("dim", "-") for cell in some for gap in (cell.target, 0.0)}
+    found = {(row["text"], row["norm"], row["target"]): row["rank"] for row in chosen(rows, kind="prediction")}
     return table_of(
         [
-            {
-                "text": text,
-                "prediction": norm,
-                "loss gap": f"{gap:g}",
-                "rank": row["rank"],
-                "d of the runs": texts[text],
-            }
-            for (text, norm, gap), row in found.items()
-            if text in texts
+            {"text": text, "prediction": norm, "loss gap": f"{gap:g}", "rank": rank, "d of the runs": dims[text, gap]}
+            for (text, norm, gap), rank in found.items()
+            if (text, gap) in dims
         ]
         or [{"text": "-"}]
     )
