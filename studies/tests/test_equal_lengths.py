@@ -11,7 +11,7 @@ from tokengeom import TrainingSettings
 from tokengeom_studies.equal_lengths import NORMS, SPHERES, EqualLengths, OnSpheres
 
 
-def decisions(leads: dict[str, float], best: str = "") -> dict[str, str]:
+def decisions(leads: dict[str, float], best: str = "", text: str = "t") -> dict[str, str]:
     """Leads of gamma_2 by training; ``best`` is ahead of all norms under gradient descent."""
     pairs: dict[tuple[str, str], float] = {}
     for training, lead in leads.items():
@@ -19,14 +19,14 @@ def decisions(leads: dict[str, float], best: str = "") -> dict[str, str]:
         if best and training.startswith("gd"):
             values[NORMS[training.split(", ")[1]] if best == "own" else best] = 0.99
         pairs |= {(norm, training): value for norm, value in values.items()}
-    run = {"kind": "run", "text": "t", "seed": 0, "loss_gap": 0.05, "target": 0.05, "step": 9}
+    run = {"kind": "run", "text": text, "seed": 0, "loss_gap": 0.05, "target": 0.05, "step": 9}
     spread = {"spread of tokens": 0.1, "spread of contexts": 0.1}
-    rows = [{"kind": "text", "text": "t"}, *pair_rows(pairs, {"text": "t"}, single=tuple(NORMS.values()))]
+    rows = [{"kind": "text", "text": text}, *pair_rows(pairs, {"text": text}, single=tuple(NORMS.values()))]
     for training in leads:
         optimizer, spheres = training.split(", ")
         rows.append({**run, **spread, "optimizer": optimizer, "spheres": spheres})
     facts = {"loss_gap": 0.05, "norm_value": 1.0, "relative_gap": 1e-3, "rank": 3}
-    rows += [{"kind": "prediction", "text": "t", "norm": norm, **facts} for norm in NORMS.values()]
+    rows += [{"kind": "prediction", "text": text, "norm": norm, **facts} for norm in NORMS.values()]
     study = EqualLengths()
     found = study.judge(study.recipe(), rows)
     return dict(zip(study.hypotheses, found.tables["hypotheses"]["answer"], strict=True))
@@ -53,6 +53,13 @@ def test_each_lead_decides(changed: dict[str, float], expected: dict[str, str]) 
 def test_the_best_norm_decides() -> None:
     assert decisions(LEADS, best="own")["one side"] == "yes"
     assert decisions(LEADS, best="longest context")["one side"] == "no"
+
+
+@pytest.mark.parametrize(("lead", "answer"), [(0.02, "yes"), (-0.01, "no")])
+def test_more_dimensions_decide_their_own_hypothesis_alone(lead: float, answer: str) -> None:
+    found = decisions(LEADS | {"gd, both": lead}, text="t, d = 256")
+    assert found["more dimensions"] == answer
+    assert found["more than half"] == "undecided"
 
 
 @pytest.mark.parametrize("spheres", SPHERES)

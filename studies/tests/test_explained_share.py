@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from tokengeom import NextTokenStatistics
 from tokengeom_studies.base import Findings
-from tokengeom_studies.common.explained_cells import KERNEL, MAIN, WITHOUT_NORM, ExplainedCells, simulated
+from tokengeom_studies.common.explained_cells import KERNEL, MAIN, WITHOUT, WITHOUT_NORM, ExplainedCells, simulated
 from tokengeom_studies.common.held_out_text import (
     HELD_OUT,
     ITEMS,
@@ -20,6 +21,7 @@ from tokengeom_studies.common.held_out_text import (
     agreement,
     mean_geometry,
 )
+from tokengeom_studies.common.measured import chosen
 from tokengeom_studies.explained_share import ExplainedShare
 
 NETWORKS = ("mlp", "transformer", WITHOUT_NORM)
@@ -76,6 +78,40 @@ def decisions(**given: float) -> dict[str, str]:
 def test_each_hypothesis_can_come_out_either_way(given: dict[str, float], expected: dict[str, str]) -> None:
     found = decisions(**given)
     assert {name: found[name] for name in expected} == expected
+
+
+def without_norms(**given: float) -> list[dict[str, Any]]:
+    """Rows of a transformer and an MLP without last norms, and agreement with others like them and their own kind."""
+    rows = made_up(**given)
+    names = {"other": [WITHOUT_NORM, f"transformer{WITHOUT}"], "own": ["mlp", "transformer"]}
+    known = [{**row, "network": f"transformer{WITHOUT}"} for row in rows if row.get("network") == WITHOUT_NORM]
+    cells = chosen([*rows, *known], kind="agreement", explanation="Kneser-Ney")
+    for cell, (of, others) in product(cells, names.items()):
+        if cell["network"].endswith(WITHOUT):
+            found = {kind: [np.sqrt(RHO) * given.get(of, 0.8)] * 4 for kind in ITEMS}
+            cells_of = [name for name in others if name != cell["network"]]
+            known += [{**cell, "explanation": f"network {name}", "agreement": found} for name in cells_of]
+    return [*rows, *known]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"main without": 0.85}, ["yes", "no", "no"]),
+        ({"main without": 0.75, "other": 0.96, "own": 0.9, "transformer": 0.9}, ["no", "yes", "yes"]),
+        ({"main without": 0.85, "other": 0.85, "own": 0.9, "transformer": 0.9}, ["yes", "no", "no"]),
+    ],
+)
+def test_networks_without_a_last_norm_decide(given: dict[str, float], expected: list[str]) -> None:
+    table = ExplainedShare().judge(ExplainedShare().recipe(), without_norms(**given)).tables["hypotheses"]
+    answers = dict(zip(ExplainedShare.hypotheses, table["answer"], strict=True))
+    names = ("last norm, others", "one geometry without", "norm or kind")
+    assert [answers[name] for name in names] == expected
+
+
+def test_what_was_measured_first_counts() -> None:
+    once, again = made_up(main=0.9), made_up(main=0.5)
+    assert str(ExplainedCells([*once, *again]).overview()) == str(ExplainedCells(once).overview())
 
 
 def test_agreement_is_divided_by_both_reliabilities() -> None:

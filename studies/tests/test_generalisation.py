@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,14 @@ from study_cases import counted_text
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.held_out_text import ITEMS, HeldOutText
 from tokengeom_studies.common.torch_runs import Reached
-from tokengeom_studies.generalisation import PREDICTORS, SIMULATED, Generalisation, numbers_of
+from tokengeom_studies.generalisation import CERTIFIED, PREDICTORS, SIMULATED, Generalisation, numbers_of
 
 TRAININGS = [f"training {k}" for k in range(12)]
 
 
-def judged(sign: float, same_top: float = 0.7) -> Findings:
+def judged(sign: float, same_top: float = 0.7, more: Sequence[dict[str, Any]] = ()) -> Findings:
     """Predictors that rise or fall with the held-out loss, or have nothing to do with it."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = [*more]
     for target in (0.4, 0.2):
         cell = {"text": "t", "target": target}
         noise = np.random.default_rng(3).permutation(12)
@@ -52,6 +53,18 @@ def test_inefficient_trainings_are_left_out() -> None:
     assert without == "without training 0, training 1, training 2, training 3"
     assert table["predictor"] == [*PREDICTORS, "seeds agree", "steps"]
     assert table["all trainings"][:3] == table[without][:3] == ["1.000 [1.000, 1.000]"] * 3
+
+
+@pytest.mark.parametrize(
+    ("certified", "answers"), [(0.7, ["yes", "yes"]), (0.67, ["no", "no"]), (0.69, ["yes", "yes"])]
+)
+def test_top_tokens_of_proven_predictions_decide(certified: float, answers: list[str]) -> None:
+    cell = {"kind": "top", "text": "t", "target": 0.2, "seed": 0, SIMULATED: 0.7}
+    more = [{**cell, "training": name, CERTIFIED: certified} for name in TRAININGS]
+    again = [{**row, CERTIFIED: 0.1} for row in more]
+    table = judged(1.0, more=[*more, *again]).tables
+    assert table["hypotheses"]["answer"][-2:] == answers
+    assert table["top tokens"][CERTIFIED] == [certified] * 12
 
 
 def test_top_tokens_decide() -> None:

@@ -205,5 +205,9 @@ def test_factors_are_cut_where_their_value_is_smallest() -> None:
     whole = triplets.factors(state.r, state.c)
     value, factors, _ = term._cut(triplets)
     assert p.value(factors) == value
-    grid = [term._shortened(whole, triplets, excess)[0] for excess in np.geomspace(1e-5, 1.0, 200)]
+    rows, columns = ((whole.W**2).sum(axis=1), (whole.H[0] ** 2).sum(axis=0))
+    grid = []
+    for square in float(triplets.s.sum()) * (1.0 + np.geomspace(1e-5, 1.0, 200)):
+        short = (np.minimum(square / lengths, 1.0) ** 0.5 for lengths in (rows, columns))
+        grid.append(p.value(whole.shortened(*short)))
     assert value <= min(p.value(whole), 1.01 * min(grid))

@@ -243,9 +243,10 @@ def measure_limit(proxy: bool | None, stats: NextTokenStatistics) -> Estimate:
 
 def measure_at_loss(norm: str, is_read: bool, stats: NextTokenStatistics) -> Estimate | None:
     """Time and memory of a prediction at a loss; None where none is made."""
-    if norm not in norms_at_loss(stats.P, None):
+    gap = _typical_gap(is_read, stats)
+    if norm not in norms_at_loss(stats.P, None, gap / (math.log(stats.V) - stats.entropy)):
         return None
-    return estimate_prediction(stats, loss_gap=_typical_gap(is_read, stats), norm=norm, tolerance=AT_LOSS_TOLERANCE)
+    return estimate_prediction(stats, loss_gap=gap, norm=norm, tolerance=AT_LOSS_TOLERANCE)
 
 
 def _typical_gap(is_read: bool, stats: NextTokenStatistics) -> float:

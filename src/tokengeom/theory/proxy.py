@@ -30,6 +30,7 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, Matrix, SparseProduct, centre_columns, rounded_percent
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import check_seed, make, option, takes
+from tokengeom.problems.backend import SVD_SIDE
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
 from tokengeom.results.contract import AbstractResult
@@ -50,8 +51,6 @@ SIGN_TOLERANCE = 1e-9
 """Entries of ``U V^T`` are at most 1; the rounding of an SVD stays below this."""
 RANK_TOLERANCE = 1e-9
 """Singular values of a 0/1 pattern below this share of the largest are rounding."""
-SVD_SIDE = 1500
-"""Up to this smaller side an SVD takes seconds; beyond it the Gram matrix is used."""
 ARRAYS = "proxy.safetensors"
 POWER_STEPS = 30
 """Steps of the power method, after which a singular value that was left out shows if it is clearly larger."""
