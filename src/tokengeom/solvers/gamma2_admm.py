@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import ClassVar, cast, final
@@ -41,7 +42,7 @@ from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.problems.tied_logits import TiedLogits
 from tokengeom.solvers.anderson import MEMORY as FEW
 from tokengeom.solvers.gamma2_factors import FIT_ACCURACY, Triplets, fit_from_state
-from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
+from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state, mean_of
 from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
 
 POWER = 0.3
@@ -63,7 +64,7 @@ MEMORY = 15
 LARGEST_REMEMBERED = 10_000_000
 """Entries of the logits up to which acceleration remembers more steps: at low losses that halves the iterations."""
 FIRST_RHO = 0.3
-"""The first rho, in units of 1 over the median singular value of the centred support."""
+"""The first rho at a low loss, in units of 1 over the median singular value of the centred support."""
 GUIDING = 10
 """Iterations for one strength, where a strength is looked for."""
 GUIDED = 0.05
@@ -352,7 +353,7 @@ class Gamma2ADMM(AbstractSplitting):
         with blas_threads_for(*loss.P.shape):
             while made < MOST_GUIDING:
                 problem = Gamma2Logits(loss.at(lam))
-                start = start or first_weighted_state(problem)
+                start = start or first_weighted_state(problem, _size_at_low_loss)
                 term = Gamma2Loss(problem, start)
                 run = Gamma2Run(term, self._settings(problem), start)
                 for _ in range(GUIDING):
@@ -411,17 +412,17 @@ def smallest_weight(tolerance: float) -> float:
     return max(SMALLEST_WEIGHT, WEIGHT_SHARE * tolerance)
 
 
-def first_weighted_state(problem: Gamma2Logits) -> WarmStart:
-    """Logits 0 and uniform weights, or those that are held."""
+def first_weighted_state(problem: Gamma2Logits, size: Callable[[Array], float] = mean_of) -> WarmStart:
+    """Logits 0 and uniform weights, or those that are held; ``size`` is that of ``first_state``."""
     loss = problem.loss
     columns = float(loss.backend.total(float(loss.pi.shape[0])))
     r = loss.backend.full((loss.a.shape[0],), float(loss.a.shape[0]) ** -0.5)
     r, c = problem.held(r, loss.backend.full((loss.pi.shape[0],), columns**-0.5))
-    return replace(first_state(loss.reweighted(r, c), _size), r=r, c=c)
+    return replace(first_state(loss.reweighted(r, c), size), r=r, c=c)
 
 
-def _size(s: Array) -> float:
-    """The size of a matrix with these singular values, rising; their mean suits weights that are held."""
+def _size_at_low_loss(s: Array) -> float:
+    """The size of a matrix with these singular values, rising, from which rho suits weights at a low loss."""
     return float(s[s.shape[0] // 2]) / FIRST_RHO
 
 
