@@ -147,6 +147,7 @@ def test_columns_that_are_put_together_in_blocks_are_those_of_one_block(
 
 def test_the_memory_that_features_take_is_stated_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     contexts = np.random.default_rng(0).integers(0, 50, (20_000, 6))
+    monkeypatch.setattr(context_features, "BLOCK", 1000)
     tracemalloc.start()
     features = ContextFeatures.of_contexts(contexts, ALL)
     kept, peak = tracemalloc.get_traced_memory()
