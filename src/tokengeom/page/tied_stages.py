@@ -349,7 +349,6 @@ def _tied(beside: Beside, executor: Executor) -> TiedPrediction | None:
     where = "cpu" if executor.plan.models is None else solver_device(settings.device)
     how: dict[str, Any] = {"norm": beside.norm(executor), "device": where, "progress": executor.progress}
     try:
-        # Near the floor of the loss, factors of a small gamma_2 norm are not always found.
         return predict(stats, loss_gap=gap, ties=settings.ties or TIES, **how)
     except ProblemError:
         return None

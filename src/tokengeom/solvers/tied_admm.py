@@ -65,7 +65,7 @@ FIRST_POWER = 1.05
 
 
 @final
-class _Ties:
+class Ties:
     """Products with K, and nearest pairs ``Z = X K``, with one row per feature or context."""
 
     def __init__(self, problem: TiedLogits) -> None:
@@ -110,7 +110,7 @@ class _TiedLoss(AbstractWeightedTerm):
     """``CE / lam`` of tied logits with its proximal map, and what an iterate proves."""
 
     def __init__(self, problem: TiedLogits, start: WarmStart) -> None:
-        self.problem, self.ties, self.loss = problem, _Ties(problem), RegularisedLoss(problem.loss, start)
+        self.problem, self.ties, self.loss = problem, Ties(problem), RegularisedLoss(problem.loss, start)
         self.excess, self.value, self.gap = FIRST_EXCESS, math.inf, 0.0
         self.proximal: list[Array] = [None] * len(problem.loss.layout)
 
@@ -270,7 +270,7 @@ def uniform_weights(problem: TiedLogits) -> tuple[Array, Array]:
 def first_tied_state(problem: TiedLogits) -> WarmStart:
     """Logits 0 and uniform weights."""
     backend, loss, (F, m) = problem.backend, problem.loss, problem.Phi.shape
-    (r, c), ties = uniform_weights(problem), _Ties(problem)
+    (r, c), ties = uniform_weights(problem), Ties(problem)
     ties.reweight(c)
     scaled = loss.reweighted(r, ties.e[:, 0])
     size = len(loss.layout)
