@@ -129,7 +129,7 @@ class TiedPath:
         fewest, most = (count * each * digits for count in (GAMMA2_ITERATIONS if self.gamma2 else ITERATIONS))
         return Estimate(what, fewest, most, self.bytes_needed())
 
-    def _timed_step(self) -> Callable[[], None]:
+    def _timed_step(self) -> Callable[[], object]:
         """A step of the solver at its start."""
         problem = self.problem.at(FIRST * self.largest_lam)
         if self.gamma2:
