@@ -73,8 +73,6 @@ TRAINED_SECONDS = {TIED: 6.0, SIMULATED: 6.0, COMPARISON: 4.0}
 """The same where the network is trained, and the contexts are those of the other stages."""
 MOST_TRAINED_WORK = 4e6
 """Entries that one step of the solver touches, at most, where nobody asked for ties: the solve takes seconds."""
-FEWEST_ITERATIONS, MOST_ITERATIONS = 1.5, 3.0
-"""Iterations at the loss that a training reaches, in units of the fewest and the most that are expected of any loss."""
 COUNTS = 1.5
 """Time of counting all contexts of the text, in units of that of counting few."""
 FEWER, MORE = 0.5, 2.0
@@ -292,9 +290,7 @@ def measure_where_tied(
 
 
 def _measure_tied(stats: NextTokenStatistics) -> Estimate:
-    """At the loss of a trained network, and in the gamma_2 norm, it takes several times the usual iterations."""
-    one = estimate_prediction(stats, loss_gap=SOME_GAP, ties=TIES)
-    return Estimate(one.what, FEWEST_ITERATIONS * one.shortest, MOST_ITERATIONS * one.longest, one.bytes)
+    return estimate_prediction(stats, loss_gap=SOME_GAP, ties=TIES, norm="gamma2")
 
 
 def _measure_alike(like: TrainingSettings, stats: NextTokenStatistics) -> Estimate:
@@ -353,7 +349,6 @@ def _tied(beside: Beside, executor: Executor) -> TiedPrediction | None:
     where = "cpu" if executor.plan.models is None else solver_device(settings.device)
     how: dict[str, Any] = {"norm": beside.norm(executor), "device": where, "progress": executor.progress}
     try:
-        # Near the floor of the loss, factors of a small gamma_2 norm are not always found.
         return predict(stats, loss_gap=gap, ties=settings.ties or TIES, **how)
     except ProblemError:
         return None

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, cast, final
 
@@ -32,7 +32,15 @@ from tokengeom.problems.columns import Columns, Computed, Layout, plain
 from tokengeom.problems.gamma2 import MaxNormFactors, WeightedDual
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.problems.tied_logits import TiedLogits
-from tokengeom.solvers.gamma2_admm import FIRST_EXCESS, MEMORY, AbstractGamma2Run, AbstractWeightedTerm, best_cut
+from tokengeom.solvers.anderson import MEMORY as FEW
+from tokengeom.solvers.gamma2_admm import (
+    FIRST_EXCESS,
+    LARGEST_REMEMBERED,
+    MEMORY,
+    AbstractGamma2Run,
+    AbstractWeightedTerm,
+    best_cut,
+)
 from tokengeom.solvers.gamma2_factors import Triplets
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart
 from tokengeom.solvers.splitting import AbstractSplitting, Bounds
@@ -57,7 +65,7 @@ FIRST_POWER = 1.05
 
 
 @final
-class _Ties:
+class Ties:
     """Products with K, and nearest pairs ``Z = X K``, with one row per feature or context."""
 
     def __init__(self, problem: TiedLogits) -> None:
@@ -102,7 +110,7 @@ class _TiedLoss(AbstractWeightedTerm):
     """``CE / lam`` of tied logits with its proximal map, and what an iterate proves."""
 
     def __init__(self, problem: TiedLogits, start: WarmStart) -> None:
-        self.problem, self.ties, self.loss = problem, _Ties(problem), RegularisedLoss(problem.loss, start)
+        self.problem, self.ties, self.loss = problem, Ties(problem), RegularisedLoss(problem.loss, start)
         self.excess, self.value, self.gap = FIRST_EXCESS, math.inf, 0.0
         self.proximal: list[Array] = [None] * len(problem.loss.layout)
 
@@ -196,13 +204,12 @@ class TiedADMM(AbstractSplitting):
 
     max_iterations: int = 3000
     check_every: int = 10
-    memory: int = MEMORY
 
     def __call__(
         self, problem: TiedLogits, start: WarmStart | None = None
     ) -> tuple[Solution[MaxNormFactors, WeightedDual], WarmStart]:
         """The solution (factors, and as its dual ``softmax - P`` with weights), and the state for the next point."""
-        began, run = time.perf_counter(), self._run(problem, start)
+        began, run = time.perf_counter(), self.begin(problem, start)
         for _ in self.steps(run):
             pass
         best, gap = run.best, run.gap
@@ -227,7 +234,7 @@ class TiedADMM(AbstractSplitting):
         state, made = None, 0
         while made < MOST_GUIDING:
             problem = problem.at(lam)
-            run = self._run(problem, state)
+            run = self.begin(problem, state)
             for _ in range(GUIDING):
                 run.advance(checked=False, balanced=False)
             state, ratio, made = _state(run), loss_gap / run.term.loss_gap(), made + GUIDING
@@ -237,14 +244,21 @@ class TiedADMM(AbstractSplitting):
         assert state is not None, "there are iterations"
         return problem, state, made
 
-    def _run(self, problem: TiedLogits, start: WarmStart | None) -> TiedRun:
+    def begin(self, problem: TiedLogits, start: WarmStart | None = None) -> TiedRun:
+        """A solve that has not made a step."""
         start = start or first_tied_state(problem)
-        return TiedRun(_TiedLoss(problem, start), self, start)
+        settings = replace(self, memory=steps_remembered(problem.loss.a.shape[0] * sum(problem.Phi.shape)))
+        return TiedRun(_TiedLoss(problem, start), settings, start)
 
 
 def _state(run: TiedRun) -> WarmStart:
     loss = run.term.loss
     return WarmStart(run.Z, run.dual(), run.rho, loss.u, cast("list[Array]", loss.levels), run.r, run.c)
+
+
+def steps_remembered(entries: int) -> int:
+    """How many steps acceleration remembers, for a state of so many entries: fewer on large problems."""
+    return FEW if entries > LARGEST_REMEMBERED else MEMORY
 
 
 def uniform_weights(problem: TiedLogits) -> tuple[Array, Array]:
@@ -256,7 +270,7 @@ def uniform_weights(problem: TiedLogits) -> tuple[Array, Array]:
 def first_tied_state(problem: TiedLogits) -> WarmStart:
     """Logits 0 and uniform weights."""
     backend, loss, (F, m) = problem.backend, problem.loss, problem.Phi.shape
-    (r, c), ties = uniform_weights(problem), _Ties(problem)
+    (r, c), ties = uniform_weights(problem), Ties(problem)
     ties.reweight(c)
     scaled = loss.reweighted(r, ties.e[:, 0])
     size = len(loss.layout)

@@ -23,7 +23,7 @@ those of ``kernel``, to which an absent token is one of its own, as it is to the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Int
 from tokengeom.core.resources import fewer_contexts, require_memory
 from tokengeom.core.settings import nearest_hint
 from tokengeom.statistics.mlp_kernel import LAYERS, subset_weights
@@ -49,7 +49,7 @@ OWN = "own"
 _CODE_OF_TOKEN_0 = 2
 BLOCK = 1 << 14
 """Contexts whose columns are put together at a time."""
-BYTES_PER_ENTRY, SORTED = 26, 4
+BYTES_PER_ENTRY, SORTED = 20, 5
 """Bytes that making one feature of one context takes at the peak; and what sorting takes, in features per context."""
 Span = tuple[int, ...]
 """Places of the tokens of a span, from the last to the first, counted from the end of the context: 0 is its last."""
@@ -144,12 +144,11 @@ class ContextFeatures:
         )
         steps: dict[Span, Int] = {}
 
-        def number(beginning: Span, pairs: Int) -> Int:
+        def number(beginning: Span, pairs: Int) -> tuple[Int, int]:
             steps[beginning], codes = np.unique(pairs, return_inverse=True)
-            return codes.reshape(-1).astype(kind)
+            return codes.reshape(-1).astype(kind), steps[beginning].size
 
-        codes = _span_codes(given, weights, base, number, KERNEL in ties)
-        matrix = _matrix(codes, weights, [steps[span].size for span in weights], m)
+        matrix = _matrix(_span_codes(given, weights, base, number, KERNEL in ties), weights, m)
         return ContextFeatures(ties, matrix, weights, steps, length, base)
 
     @staticmethod
@@ -196,22 +195,18 @@ class ContextFeatures:
         if given.shape[1] != self.length:
             raise StatisticsError(f"Contexts must have {self.length} tokens, as the others have; got {given.shape[1]}.")
 
-        def number(beginning: Span, pairs: Int) -> Int:
+        def number(beginning: Span, pairs: Int) -> tuple[Int, int]:
             known = self.steps[beginning]
             at = np.minimum(np.searchsorted(known, pairs), known.size - 1)
-            return np.where(known[at] == pairs, at, -1)
+            return np.where(known[at] == pairs, at, -1), known.size
 
-        codes = _span_codes(given, self.weights, self.base, number, KERNEL in self.ties)
-        return _matrix(codes, self.weights, self._sizes, len(given))
-
-    @property
-    def _sizes(self) -> list[int]:
-        return [self.steps[span].size for span in self.weights]
+        found = _span_codes(given, self.weights, self.base, number, KERNEL in self.ties)
+        return _matrix(found, self.weights, len(given))
 
     @cached_property
     def _starts(self) -> Int:
         """First row of each span, and F."""
-        return np.concatenate(([0], np.cumsum(self._sizes))).astype(np.int64)
+        return np.cumsum([0, *(self.steps[span].size for span in self.weights)], dtype=np.int64)
 
     @property
     def rows(self) -> int:
@@ -303,41 +298,45 @@ def _span_codes(
     given: NDArray[np.integer[Any]],
     weights: dict[Span, float],
     base: int,
-    number: Callable[[Span, Int], Int],
+    number: Callable[[Span, Int], tuple[Int, int]],
     absent_is_token: bool,
-) -> dict[Span, Int]:
-    """The code of each context in each span, -1 where it has none; ``number`` numbers the pairs of one step.
+) -> Iterator[tuple[Int, int]]:
+    """For each span in turn, the code of each context, -1 where it has none, and how many codes there are.
 
-    A token is a field >= 0, of which 0 is `ABSENT` and 1 the start of a document.
+    ``number`` numbers the pairs of one step, and counts them. A token is a field >= 0, of which 0 is `ABSENT` and 1 the
+    start of a document. Codes are kept only while longer spans need them.
     """
-    (m, length), known = given.shape, dict[Span, Int]()
-    codes: dict[Span, Int] = {}
-    for span in beginnings(weights):
+    (m, length), codes, left = given.shape, dict[Span, Int](), beginnings(weights)
+    while left:
+        span = left.pop(0)
         token = given[:, length - 1 - span[-1]] if span else np.full(m, -_CODE_OF_TOKEN_0)
         field = token.astype(np.int64) + _CODE_OF_TOKEN_0
-        code = known[span[:-1]].astype(np.int64) if span else field
+        code = codes[span[:-1]].astype(np.int64) if span else field
         unknown = (code < 0) | (field < 0) | (field >= base)
-        known[span] = np.where(unknown, -1, number(span, np.where(unknown, -1, code * base + field)))
+        ranks, size = number(span, np.where(unknown, -1, code * base + field))
+        codes[span] = np.where(unknown, -1, ranks)
         if span in weights:
             # A shorter context does not have a span that begins before it, unless the span is the context itself.
-            absent = (field == ABSENT + _CODE_OF_TOKEN_0) & (0 < len(span) < length) & (not absent_is_token)
-            codes[span] = np.where(absent, -1, known[span])
-    return codes
+            absent = (token == ABSENT) & (0 < len(span) < length) & (not absent_is_token)
+            yield np.where(absent, -1, codes[span]), size
+        needed = {longer[:-1] for longer in left if longer}
+        codes = {beginning: kept for beginning, kept in codes.items() if beginning in needed}
 
 
-def _matrix(codes: dict[Span, Int], weights: dict[Span, float], sizes: list[int], m: int) -> sparse.csc_array:
+def _matrix(found: Iterable[tuple[Int, int]], weights: dict[Span, float], m: int) -> sparse.csc_array:
     """The sparse matrix of features: one entry per context and span that it has."""
-    starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    kind = np.int32 if starts[-1] < 2**31 and m * len(codes) < 2**31 else np.int64
-    in_order, weight = [codes[span] for span in weights], np.array(list(weights.values()))
-    had = sum((code >= 0).astype(kind) for code in in_order)
-    ends: NDArray[Any] = np.concatenate(([0], np.cumsum(had))).astype(kind)
-    rows: NDArray[Any] = np.empty(ends[-1], kind)
-    values: Float = np.empty(ends[-1])
+    kind, rows_of_all, weight = np.int32 if m * len(weights) < 2**31 else np.int64, 0, np.array(list(weights.values()))
+    numbers: NDArray[Any] = np.empty((m, len(weights)), kind)
+    for column, (codes, size) in enumerate(found):
+        numbers[:, column] = np.where(codes >= 0, codes + kind(rows_of_all), -1)
+        rows_of_all += size
+    there = numbers >= 0
+    ends: NDArray[Any] = np.concatenate(([0], np.cumsum(there.sum(axis=1)))).astype(kind)
+    rows, values = numbers.reshape(-1), np.empty(ends[-1])
     for begin in range(0, m, BLOCK):
-        end = min(begin + BLOCK, m)
-        part = np.stack([code[begin:end] for code in in_order], axis=1)
-        there, filled = part >= 0, slice(ends[begin], ends[end])
-        rows[filled] = (part + starts[:-1])[there]
-        values[filled] = np.broadcast_to(weight, part.shape)[there]
-    return sparse.csc_array((values, rows, ends), shape=(int(starts[-1]), m))
+        part = slice(begin, min(begin + BLOCK, m))
+        had, filled = there[part], slice(ends[part.start], ends[part.stop])
+        # Entries move to the front of the same array, past none that is still to be read.
+        rows[filled] = numbers[part][had]
+        values[filled] = np.broadcast_to(weight, had.shape)[had]
+    return sparse.csc_array((values, rows[: ends[-1]], ends), shape=(rows_of_all, m))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -35,7 +36,7 @@ from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.solvers.gamma2_margin import solve_gamma2_margin
 from tokengeom.solvers.margin import solve_margin
 from tokengeom.solvers.proximal_gradient import ContextRows, Momentum, ProximalGradient, state_at, take_step
-from tokengeom.solvers.tied_admm import TiedADMM
+from tokengeom.solvers.tied_admm import TiedADMM, steps_remembered
 from tokengeom.theory.at_loss import ROUNDING, LossSettings
 
 ROUGH, NEAR_TOLERANCE = 0.3, 0.03
@@ -52,8 +53,8 @@ MOST_POINTS = 30
 OUT_OF_REACH = 1e4
 """A loss gap is given up where it is proven to need a norm of so many times that of the last point."""
 TIMED_STEPS = 3
-ITERATIONS = (250, 800)
-"""Iterations of all points of a search together, to a proof of 0.5%."""
+ITERATIONS, GAMMA2_ITERATIONS = (250, 800), (80, 280)
+"""Iterations of all points of a search together, to a proof of 0.5%; the second where each solves for weights."""
 FEATURE_ARRAYS, CONTEXT_ARRAYS = 9, 8
 """Arrays of F' x V' and of m x V' that are held at the peak of a solve."""
 RANK_TOLERANCE = 1e-7
@@ -105,7 +106,10 @@ class TiedPath:
     def bytes_needed(self) -> int:
         """Bytes that a solve holds at its peak."""
         rows, features, contexts = self.shape
-        return int(8 * rows * (FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts) + 32 * self.features.matrix.nnz)
+        held = FEATURE_ARRAYS * features + CONTEXT_ARRAYS * contexts
+        if self.gamma2:
+            held += 2 * steps_remembered(rows * (features + contexts)) * (features + contexts)
+        return int(8 * rows * held + 32 * self.features.matrix.nnz)
 
     def estimate(self, loss_gap: float | None) -> Estimate:
         """The time and memory that a prediction at a loss is expected to take, from a few steps at its start."""
@@ -114,17 +118,26 @@ class TiedPath:
             raise ProblemError("Time is estimated for tied features at a loss: give a loss gap.")
         self._require_gap(loss_gap)
         with blas_threads_for(*self.shape[:2]):
-            rows = ContextRows(self.problem.at(FIRST * self.largest_lam))
-            state = state_at(rows)
-            take_step(rows, state)
+            step = self._timed_step()
+            step()
             began = time.perf_counter()
             for _ in range(TIMED_STEPS):
-                take_step(rows, state)
+                step()
             self.backend.synchronise()
             each = (time.perf_counter() - began) / TIMED_STEPS
         digits = max(-math.log10(self.tolerance), 1.0) / -math.log10(LARGEST_GAP)
-        fewest, most = (count * each * digits for count in ITERATIONS)
+        fewest, most = (count * each * digits for count in (GAMMA2_ITERATIONS if self.gamma2 else ITERATIONS))
         return Estimate(what, fewest, most, self.bytes_needed())
+
+    def _timed_step(self) -> Callable[[], object]:
+        """A step of the solver at its start."""
+        problem = self.problem.at(FIRST * self.largest_lam)
+        if self.gamma2:
+            run = TiedADMM().begin(problem)
+            return lambda: run.advance(checked=False, balanced=False)
+        rows = ContextRows(problem)
+        state = state_at(rows)
+        return lambda: take_step(rows, state)
 
     def at(self, loss_gap: float, progress: AbstractProgress | None = None) -> TiedPoint:
         """The point of the path whose loss gap is within 1% of the one asked for, proven to the tolerance."""
