@@ -74,6 +74,12 @@ def test_words_follow_the_stated_rule() -> None:
     assert tokenizer.decode(ids.tolist()[:3]) == "the cat’s hat"  # noqa: RUF001
 
 
+def test_marks_belong_to_the_letters_before_them() -> None:
+    words = [f"a{chr(mark)}b" for mark in (0x301, 0x94D, 0x200D, 0x1D165)] + ["é", "“"]
+    assert all(WordTokenizer.split(word) == [word] for word in words)
+    assert WordTokenizer.split(" ".join(words)) == words
+
+
 def test_white_space_alone_separates_tokens() -> None:
     tokenizer = WhitespaceTokenizer()
     (ids,) = tokenizer.encode(["The <unk> of\u00a0state @-@ owned\n firms , The end."])

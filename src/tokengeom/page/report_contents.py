@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +26,7 @@ from tokengeom.page.tied_stages import TiedContexts
 from tokengeom.page.unseen import COUNTED, CUT, UNSEEN, UnseenContexts
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.at_loss import NORMS, LossPrediction
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predicted_path import PathPrediction, PredictedPath
@@ -35,6 +36,9 @@ from tokengeom.training.run import Run
 from tokengeom.training.simulation import Simulation
 
 R = TypeVar("R", bound=AbstractResult)
+
+
+TOO_LARGE = "the statistics are too large; take fewer contexts, or tokengeom predict --loss-gap, in minutes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +206,9 @@ def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ..
             if len(compared) == 1:
                 why = "its second run diverged" if trainings > 1 else "it was trained once (--seeds 2)"
                 sentences.append(f"How much of the geometry of the model '{name}' is reproducible is not known: {why}.")
+        made = {at.norm for at in contents.at_loss.get(name, ())}
+        if left_out := [NORMS[norm] for norm in NORMS if made and norm not in made]:
+            sentences.append(f"In the {left_out[0]} there is no prediction at the loss of '{name}': {TOO_LARGE}.")
         if name not in contents.at_loss:
             without.setdefault(_why_no_loss(contents, model.loss_gap), []).append(f"'{name}'")
     for why, names in without.items():
@@ -211,14 +218,12 @@ def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ..
 
 
 def _why_no_loss(contents: ReportContents, loss_gap: float) -> str:
-    prediction = contents.prediction
-    if isinstance(prediction, ProxyPrediction):
-        return "the prediction is the proxy, which is the same at every loss"
-    if prediction.rank == 0:
+    prediction, stats = contents.prediction, contents.stats
+    if isinstance(prediction, FeaturePrediction) and prediction.rank == 0:
         return "no direction is predicted"
-    if not loss_gap < prediction.largest_gap:
+    if not loss_gap < math.log(stats.V) - stats.entropy:
         return "it is not below that of a uniform guess"
-    return "the statistics are too large, or the solver did not reach it"
+    return f"{TOO_LARGE}, or the solver did not reach it"
 
 
 def title_of(stats: NextTokenStatistics) -> str:
