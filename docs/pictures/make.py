@@ -97,15 +97,15 @@ def draw_cosines(words: list[int], both: tuple[Float, Float], vocabulary: Sequen
     predicted, trained = (matrix[np.ix_(words, words)] for matrix in both)
     order = leaves_list(linkage(1 - predicted[np.triu_indices(WORDS, 1)], "average", optimal_ordering=True))
     names = [vocabulary[words[i]] for i in order]
-    figure = Figure(figsize=(12, 5.4), layout="constrained")
+    figure = Figure(figsize=(12, 6), layout="constrained")
     for axes, matrix, title in zip(figure.subplots(1, 2), (predicted, trained), TITLES, strict=True):
         image = axes.imshow(matrix[np.ix_(order, order)], cmap="RdBu_r", vmin=-STRONG, vmax=STRONG)
         axes.set_title(title, fontsize=13)
         axes.set_xticks(range(WORDS), names, rotation=90)
         axes.set_yticks(range(WORDS), names)
-        axes.tick_params(length=0, labelsize=10)
+        axes.tick_params(length=0, labelsize=11)
     figure.colorbar(image, ax=figure.axes, label="cosine", shrink=0.8, extend="max", ticks=[-STRONG, 0, STRONG])
-    figure.savefig(HERE / "novel.png", dpi=110, bbox_inches="tight", pad_inches=0.05)
+    figure.savefig(HERE / "novel.png", dpi=110)
 
 
 def main() -> None:
