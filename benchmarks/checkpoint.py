@@ -195,7 +195,7 @@ def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: a
     repeats = "once" if given.repeats == 1 else f"median of {given.repeats}"
     own = measured["tokengeom"]
     m, forward_ms, V, rows, is_proxy, norms = own.answer
-    reached = f"compared with {'the proxy' if is_proxy else 'L_mm'} and at the loss in {norms} norms"
+    reached = f"compared with {'the proxy' if is_proxy else 'L_mm'} and at the loss in {norms} norm{'s' * (norms != 1)}"
     name = f"compare --model, {model}, V={V:,} ({rows:,} merged), {m:,} contexts of {given.name}"
     note = f"weights of {size:.0f} MB"
     job = benchmark.job(f"{name}, with forward passes", repeats=repeats, note=note)

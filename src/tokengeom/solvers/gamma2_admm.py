@@ -62,9 +62,8 @@ LARGEST_COST = 0.5
 MEMORY = 15
 LARGEST_REMEMBERED = 10_000_000
 """Entries of the logits up to which acceleration remembers more steps: at low losses that halves the iterations."""
-LARGE, LARGE_DIVISOR = 2_000_000, 3.0
-"""Entries of the logits from which on a problem is large, and the number by which its first rho is divided at a low
-loss: from a larger one, acceleration is rejected again and again."""
+FIRST_RHO = 0.3
+"""The first rho, in units of 1 over the median singular value of the centred support."""
 GUIDING = 10
 """Iterations for one strength, where a strength is looked for."""
 GUIDED = 0.05
@@ -353,7 +352,7 @@ class Gamma2ADMM(AbstractSplitting):
         with blas_threads_for(*loss.P.shape):
             while made < MOST_GUIDING:
                 problem = Gamma2Logits(loss.at(lam))
-                start = start or self._first_at_low_loss(problem)
+                start = start or first_weighted_state(problem)
                 term = Gamma2Loss(problem, start)
                 run = Gamma2Run(term, self._settings(problem), start)
                 for _ in range(GUIDING):
@@ -363,11 +362,6 @@ class Gamma2ADMM(AbstractSplitting):
                 if abs(ratio - 1.0) <= GUIDED:
                     break
         return lam, cast("WarmStart", start), made
-
-    @staticmethod
-    def _first_at_low_loss(problem: Gamma2Logits) -> WarmStart:
-        first = first_weighted_state(problem)
-        return replace(first, rho=first.rho / LARGE_DIVISOR) if _entries(problem) > LARGE else first
 
     def at_loss(
         self, loss: RegularisedLogits, start: WarmStart, loss_gap: float
@@ -423,8 +417,12 @@ def first_weighted_state(problem: Gamma2Logits) -> WarmStart:
     columns = float(loss.backend.total(float(loss.pi.shape[0])))
     r = loss.backend.full((loss.a.shape[0],), float(loss.a.shape[0]) ** -0.5)
     r, c = problem.held(r, loss.backend.full((loss.pi.shape[0],), columns**-0.5))
-    first = first_state(loss.reweighted(r, c))
-    return WarmStart(first.Z, first.Y, first.rho, r=r, c=c)
+    return replace(first_state(loss.reweighted(r, c), _size), r=r, c=c)
+
+
+def _size(s: Array) -> float:
+    """The size of a matrix with these singular values, rising; their mean suits weights that are held."""
+    return float(s[s.shape[0] // 2]) / FIRST_RHO
 
 
 def largest_lam(problem: Gamma2Logits) -> float:

@@ -29,7 +29,7 @@ from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM, MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.problems.supports import SupportReduction
-from tokengeom.solvers.gamma2_admm import HELD, LARGE, Gamma2ADMM, largest_lam
+from tokengeom.solvers.gamma2_admm import HELD, Gamma2ADMM, largest_lam
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.solvers.nuclear_factors import FIT_TOLERANCE, fit_at_loss
@@ -50,11 +50,13 @@ FINEST = 2e-5
 NEAR = 0.15
 """Distance in log g from which on points are solved to the tolerance."""
 MOST_POINTS = 25
-FARTHEST_BELOW, FARTHEST_ABOVE = 0.5, 5.0
+FARTHEST_BELOW, FARTHEST_ABOVE = 0.5, 8.0
 """Largest distance in log lambda by which a solve in the gamma_2 norm may start below and above its own: weights that
 suit much larger logits lead it astray, and those of much smaller ones help less."""
 MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
+LARGE = 2_000_000
+"""Entries of the merged logits from which on a problem is large."""
 FITTED_FROM, FITTED_FROM_IF_LARGE = 0.1, 0.01
 """Loss gap, as a share of that of a uniform guess, from which on factors in the gamma_2 norm are fitted to it; the
 second on large problems, where an iteration of the splitting costs as much as ten or more steps of a fit."""
