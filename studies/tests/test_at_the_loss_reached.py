@@ -69,6 +69,12 @@ def test_agreement_is_corrected_for_seeds_and_for_the_noise_of_features() -> Non
     assert tables["leads"]["contexts"][1] == "in 2 of 2 cells, behind in 0; mean difference +0.004"
 
 
+def test_to_unconstrained_features_others_of_their_kind_are_no_rival() -> None:
+    given = {"R": 0.5, "UFM, rate 0.001": 0.9}
+    for model, best in (("ufm", "R"), ("mlp", "UFM, rate 0.001")):
+        assert Cell(cell_row(model, model, {"gamma2": 0.8}, given)).best_rival("tokens") == best
+
+
 def test_a_free_parameter_on_the_edge_of_its_grid_is_counted() -> None:
     known = rows()
     for row, edge in zip(known[1:], ("", "", "k=0.001, power 1"), strict=True):
