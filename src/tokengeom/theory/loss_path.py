@@ -57,7 +57,7 @@ MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
 LARGE = 2_000_000
 """Entries of the merged logits from which on a problem is large."""
-FITTED_FROM, FITTED_FROM_IF_LARGE = 0.1, 0.01
+FITTED_FROM, FITTED_FROM_IF_LARGE = 0.1, 0.015
 """Loss gap, as a share of that of a uniform guess, from which on factors in the gamma_2 norm are fitted to it; the
 second on large problems, where an iteration of the splitting costs as much as ten or more steps of a fit."""
 NUCLEAR_FITTED_ENTRIES = 1_000_000
