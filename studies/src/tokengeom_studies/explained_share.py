@@ -28,7 +28,7 @@ from tokengeom.extending import (
     architecture_named,
     explanation_classes,
 )
-from tokengeom_studies.base import Check, Findings, Recipe, table_of
+from tokengeom_studies.base import Findings, Recipe
 from tokengeom_studies.common.compared_trainings import without_last_norm
 from tokengeom_studies.common.explained_cells import (
     FREE,
@@ -41,24 +41,18 @@ from tokengeom_studies.common.explained_cells import (
     simulated,
     started,
 )
-from tokengeom_studies.common.held_out_text import (
-    ONE,
-    SEVERAL,
-    TOKENS,
-    Geometry,
-    HeldOutText,
-    agreement,
-    mean_geometry,
-)
+from tokengeom_studies.common.held_out_text import ONE, SEVERAL, TOKENS, Geometry, HeldOutText, agreement, mean_geometry
 from tokengeom_studies.common.measured import (
     MOST,
     AbstractMeasuredStudy,
     Hypothesis,
     Row,
     Rows,
+    checks_of,
     chosen,
     ranks,
     share_of,
+    text_table,
 )
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
@@ -196,7 +190,6 @@ class ExplainedShare(AbstractMeasuredStudy):
             "held-out loss": share_of(judged.held_out_loss()),
             "Kneser-Ney": share_of(judged.kneser_ney()),
         }
-        texts = table_of([{key: row[key] for key in row if key != "kind"} for row in judged.texts])
         tables = {
             "hypotheses": self.answers(answers),
             "overview": judged.overview(),
@@ -205,16 +198,14 @@ class ExplainedShare(AbstractMeasuredStudy):
             "networks": judged.networks(),
             "reproducible": judged.reproducible(),
             "held out": judged.unseen(),
-            "texts": texts,
+            "texts": text_table(judged.rows),
             "ahead": judged.ahead(),
             "untied": judged.untied(),
             "edges": judged.edges(),
             "top tokens": judged.top_tokens(),
             "ranks": ranks(_solved(judged.rows), recipe["dim"]),
         }
-        far = max(abs(gap / row["target"] - 1.0) for row in judged.runs for gap in row["loss_gaps"])
-        numbers = [Check("largest distance of a run from its loss gap", far, high=0.1)]
-        return self.findings(recipe, judged.sentence(), numbers, [judged.figure()], tables)
+        return self.findings(recipe, judged.sentence(), checks_of(judged.rows), [judged.figure()], tables)
 
 
 def _solved(rows: Sequence[Row]) -> list[tuple[str, Row]]:

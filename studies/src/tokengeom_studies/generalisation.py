@@ -20,7 +20,7 @@ from scipy.stats import rankdata
 
 from tokengeom import predict
 from tokengeom.extending import AbstractProgress, Figure, Float, Points, ScatterPanel
-from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.base import Findings, Recipe, Table, table_of
 from tokengeom_studies.common.held_out_text import SEVERAL, HeldOutText
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -30,21 +30,14 @@ from tokengeom_studies.common.measured import (
     Interval,
     Row,
     Rows,
+    checks_of,
     chosen,
     firsts,
     share_of,
 )
 from tokengeom_studies.common.on_device import LogitSpectrum
 from tokengeom_studies.common.torch_runs import DeviceText, Reached
-from tokengeom_studies.common.variants import (
-    FIRST_SEED,
-    MAIN,
-    Agreements,
-    Geometry,
-    Variant,
-    add_pairs,
-    text_named,
-)
+from tokengeom_studies.common.variants import FIRST_SEED, MAIN, Agreements, Geometry, Variant, add_pairs, text_named
 from tokengeom_studies.one_geometry import VARIANTS
 
 SIMULATED, CERTIFIED = "simulated", "certified"
@@ -168,12 +161,6 @@ class Generalisation(AbstractMeasuredStudy):
             "predictors": _predictors(cells, correlations),
             "trainings": table_of([{"text": c.text, "loss gap": c.target, **row} for c in cells for row in c.means]),
         }
-        far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in chosen(rows, kind="run"))
-        proven = max(row["relative_gap"] for row in chosen(rows, kind="prediction"))
-        numbers = [
-            Check("largest distance of a run from its loss gap", far, high=0.1),
-            Check("largest proven relative gap of a prediction", proven, high=0.01),
-        ]
         parts = [f"{name} {found}" for name, found in correlations.items()]
         top = float(np.mean([row["same_top"] for cell in cells for row in cell.means]))
         sentence = (
@@ -184,7 +171,7 @@ class Generalisation(AbstractMeasuredStudy):
             .replace("nan", "unknown")
             .replace("inf", "unbounded")
         )
-        return self.findings(recipe, sentence, numbers, [_figure(cells)], tables)
+        return self.findings(recipe, sentence, checks_of(rows), [_figure(cells)], tables)
 
 
 def _certified_top(name: str, text: HeldOutText, gap: float, rows: Rows) -> Any:

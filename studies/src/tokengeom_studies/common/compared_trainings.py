@@ -17,29 +17,14 @@ from typing import Any
 import numpy as np
 
 from tokengeom import NextTokenStatistics, TrainingSettings
-from tokengeom.extending import (
-    MLP,
-    AbstractProgress,
-    InputError,
-    Network,
-    NetworkShape,
-    build_network,
-    threads_for,
-)
+from tokengeom.extending import MLP, AbstractProgress, InputError, Network, NetworkShape, build_network, threads_for
 from tokengeom_studies.base import Recipe, Table, table_of
 from tokengeom_studies.common.corrected import Measured, corrected
 from tokengeom_studies.common.measured import Interval, Row, Rows, chosen
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.on_device import LogitSpectrum, PairGeometry
 from tokengeom_studies.common.stepped_training import SteppedTraining
-from tokengeom_studies.common.torch_runs import (
-    DeviceText,
-    Predicted,
-    Reached,
-    best_candidates,
-    first_below,
-    load_text,
-)
+from tokengeom_studies.common.torch_runs import DeviceText, Predicted, Reached, best_candidates, first_below, load_text
 
 NORMS = ("nuclear", "gamma2")
 ITEMS = ("contexts", "tokens")

@@ -18,14 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom import NextTokenStatistics, TrainingSettings, predict
-from tokengeom.extending import (
-    Float,
-    InputError,
-    LossPath,
-    LossSettings,
-    Network,
-    SilentProgress,
-)
+from tokengeom.extending import Float, InputError, LossPath, LossSettings, Network, SilentProgress
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.model_runs import count_stories
 from tokengeom_studies.common.on_device import PairGeometry, TextOnDevice
