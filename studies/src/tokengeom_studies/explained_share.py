@@ -29,6 +29,7 @@ from tokengeom.extending import (
     explanation_classes,
 )
 from tokengeom_studies.base import Findings, Recipe
+from tokengeom_studies.common import last_norms
 from tokengeom_studies.common.compared_trainings import without_last_norm
 from tokengeom_studies.common.explained_cells import (
     FREE,
@@ -184,9 +185,9 @@ class ExplainedShare(AbstractMeasuredStudy):
             "kernel": share_of(judged.kernel()),
             "one geometry": share_of(judged.one_geometry()),
             "last norm": share_of(judged.last_norm()),
-            "last norm, others": share_of(judged.other_last_norms()),
-            "one geometry without": share_of(judged.one_geometry_without()),
-            "norm or kind": share_of(judged.norm_or_kind()),
+            "last norm, others": share_of(last_norms.simulations_follow(judged)),
+            "one geometry without": share_of(last_norms.one_geometry(judged)),
+            "norm or kind": share_of(last_norms.norm_or_kind(judged)),
             "held-out loss": share_of(judged.held_out_loss()),
             "Kneser-Ney": share_of(judged.kneser_ney()),
         }
@@ -196,6 +197,7 @@ class ExplainedShare(AbstractMeasuredStudy):
             "over texts": judged.intervals(),
             "explanations": judged.table(),
             "networks": judged.networks(),
+            "last norms": last_norms.table(judged),
             "reproducible": judged.reproducible(),
             "held out": judged.unseen(),
             "texts": text_table(judged.rows),
