@@ -45,6 +45,14 @@ def write_counts(text: str, folder: Path) -> None:
     save_text(built_in.limited(top_contexts=382, vocabulary=104), folder / "stories_104x382.npz")
 
 
+def write_small_texts(text: str, novel: str, folder: Path) -> None:
+    """Some 400 contexts of stories by byte pairs, and of a novel by words; 120 next tokens."""
+    pairs = count(text, context=3, tokenizer="bpe:1024").limited(top_contexts=400, vocabulary=120)
+    save_text(pairs, folder / "tinystories_bpe_400.npz")
+    words = count(novel, context=2, tokenizer="word").limited(top_contexts=400, vocabulary=120)
+    save_text(words, folder / "moby_400.npz")
+
+
 def write_windows(text: str, folder: Path) -> None:
     """Windows with the story that each is from, so that parts of the text can be counted."""
     for V, m in PARTS:
@@ -169,6 +177,7 @@ def main() -> None:
     for write in (write_counts, write_windows, write_papers_text, write_split_texts):
         write(text, folder)
         sys.stdout.write(f"{write.__name__}: done\n")
+    write_small_texts(text, novel, folder)
     write_other_kinds(novel, folder)
     write_starts(text, novel, folder)
     write_documents(text, novel, folder)

@@ -8,56 +8,70 @@ import torch
 
 from study_cases import counted_text
 from tokengeom.extending import GD, NetworkShape, SilentProgress
-from tokengeom_studies.common.compared_trainings import (
-    Comparer,
-    NormedMLP,
-    Training,
-    adapted_below,
-    cells,
-    farthest,
-    measure_trainings,
-    not_reached,
-)
+from tokengeom_studies.common.compared_cells import CELL, cells, missed_table
+from tokengeom_studies.common.compared_trainings import Comparer, NormedMLP, Training, adapted_below, measure_trainings
 from tokengeom_studies.common.measured import Rows
 from tokengeom_studies.common.torch_runs import DeviceText
 
 GAPS = [0.5, 0.2]
 
 
+RECIPE = {"gaps": GAPS, "dim": 16, "seconds": 20.0}
+
+
 @pytest.fixture(scope="module")
 def comparer() -> Comparer:
-    return Comparer("here", DeviceText(counted_text()), GAPS, 16, Rows())
+    return Comparer("here", DeviceText(counted_text()), RECIPE, Rows())
 
 
 def test_rows_have_every_seed_loss_and_comparison(comparer: Comparer) -> None:
-    rows = Rows()
     rate = {"learning_rate": 1e-2, "rate_schedule": "constant"}
-    trainings = {"free": Training("ufm", rate), "never": Training("ufm", {**rate, "learning_rate": 1e-9})}
-    measure_trainings(comparer, trainings, range(3), rows, SilentProgress(), seconds=1.0)
-    found = cells(rows.rows)
-    assert [(cell.training, cell.target, len(cell.runs)) for cell in found] == [("free", 0.5, 3), ("free", 0.2, 3)]
-    assert not_reached(rows.rows) == ["never on here at 0.5 (3 seeds)", "never on here at 0.2 (3 seeds)"]
-    assert farthest(found) < 0.1
+    trainings = {"free": Training("ufm", rate), "never": Training("ufm", {**rate, "learning_rate": 1e30})}
+    measure_trainings(comparer, trainings, range(3), SilentProgress())
+    rows = comparer.rows.where(kind=CELL)
+    found = cells(rows)
+    assert [(cell.training, cell.target, len(cell.row["seeds"])) for cell in found] == [
+        ("free", 0.5, 3),
+        ("free", 0.2, 3),
+    ]
+    assert missed_table(rows)["seeds that reached it"] == ["0 of 3", "0 of 3"]
     cell = found[1]
-    # Pairs of three seeds: 0, 1 and 2 earlier ones.
-    assert [len(row["with_earlier_seeds"]) for row in cell.runs] == [0, 1, 2]
-    assert list(cell.between_seeds("contexts")) == [(0, 1), (0, 2), (1, 2)]
+    assert set(cell.between("contexts")) == {(1, 0), (2, 0), (2, 1)}
     assert 0.3 < cell.reproducible("contexts") <= 1.0
     expected = cell.agreed("nuclear", "tokens") / np.sqrt(cell.reproducible("tokens"))
     assert cell.corrected("nuclear", "tokens").mean == pytest.approx(expected)
     assert 0.0 < cell.mean("efficiency") <= 1.01
-    assert cell.best_rival("contexts") != "UFM"
-    before = len(rows.rows)
-    measure_trainings(comparer, trainings, range(3), rows, SilentProgress(), seconds=1.0)
-    assert len(rows.rows) == before, "nothing is measured twice"
+    assert not cell.best_rival("contexts").startswith("UFM"), "to unconstrained features these are another seed"
+    before = len(comparer.rows.rows)
+    measure_trainings(comparer, trainings, range(3), SilentProgress())
+    assert len(comparer.rows.rows) == before, "nothing is measured twice"
 
 
-def test_the_own_split_of_a_balanced_run_is_the_prediction(comparer: Comparer) -> None:
-    half = comparer._split("nuclear", 0.2, 0.5)
-    same = comparer.geometries["nuclear", 0.2]
-    assert float((half.tokens * same.tokens).sum()) == pytest.approx(1.0, abs=1e-4)
-    far = comparer._split("nuclear", 0.2, 0.0)
-    assert float((far.tokens * same.tokens).sum()) < 0.999
+def test_a_mean_of_trainings_of_features_is_freed_of_its_noise(comparer: Comparer) -> None:
+    rows = comparer.rows.where(kind=CELL, training="free", target=0.2)
+    (name, other) = (f"UFM, rate {rate:g}" for rate in (1e-4, 1e-3))
+    (cell,) = cells(rows)
+    of = cell.row["rivals"][name]
+    assert 0.5 < of["reliability"]["contexts"] < 1.0
+    freed = np.mean(list(cell.agreement(name, "contexts").values()))
+    assert freed == pytest.approx(cell.agreed(name, "contexts") / np.sqrt(of["reliability"]["contexts"]))
+    assert other in cell.row["rivals"]
+
+
+def test_what_the_end_of_the_time_cut_off_is_not_kept() -> None:
+    rows = Rows(minutes=0.0)
+    late = Comparer("here", DeviceText(counted_text()), RECIPE, rows)
+    measure_trainings(late, {"free": Training("ufm")}, range(3), SilentProgress())
+    assert rows.rows == []
+
+
+def test_the_own_split_shares_the_logits_of_the_prediction(comparer: Comparer) -> None:
+    of = comparer.predicted["gamma2", 0.2]
+    left, s, right = (M.numpy() for M in comparer._factored[0.2])
+    np.testing.assert_allclose((left * s) @ right.T, (of.W - of.W.mean(0)) @ of.H, atol=1e-4 * s[0])
+    # All of the singular values in W: contexts are right singular vectors.
+    expected = comparer.text.geometry(left * s, right.T)
+    assert comparer._shared(0.2, 1.0).agreement(expected)["contexts"] == pytest.approx(1.0, abs=1e-5)
 
 
 def test_gradient_descent_adapts_its_rate_and_never_ends_above_its_loss(comparer: Comparer) -> None:

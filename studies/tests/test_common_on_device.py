@@ -12,7 +12,7 @@ from tokengeom.comparison.explanations.log_counts import LogCounts
 from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.training.objective import SoftLabels
-from tokengeom_studies.common.on_device import LogitSpectrum, TextOnDevice
+from tokengeom_studies.common.on_device import BestRivals, LogitSpectrum, PairGeometry, TextOnDevice
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,35 @@ def test_loss_gap_and_norms_are_those_of_the_library(text: TextOnDevice) -> None
 
 
 def test_rivals_have_the_geometry_of_their_fits(text: TextOnDevice) -> None:
-    rivals = text.rivals()
     everything = np.arange(text.stats.m)
-    for name, kind in (("log-counts", LogCounts(0.1, 0.5)), ("ETF", SimplexFrame())):
+    for kind in (LogCounts(0.1, 0.5), LogCounts(0.1, 1.0), SimplexFrame()):
         fit = kind.fit(text.stats)
         expected = text.geometry(fit.tokens(np.arange(text.stats.V)).T, fit.contexts(everything))
-        candidates = dict(rivals[name])
-        found = candidates[kind.chosen]
-        assert found.agreement(expected)["contexts"] == pytest.approx(1.0, abs=1e-4)
+        assert text.rival(kind).agreement(expected)["contexts"] == pytest.approx(1.0, abs=1e-4)
+
+
+def test_free_parameters_are_found_far_outside_of_the_grid_for_contexts_and_tokens_separately(
+    text: TextOnDevice,
+) -> None:
+    # The grid ends at 10; with counts below 20, log(1 + n / 300) is nearly the count itself.
+    for_contexts, for_tokens = text.rival(LogCounts(300.0, 1.0)), text.rival(LogCounts(0.03, 0.5))
+    run = PairGeometry(for_contexts.contexts, for_tokens.tokens)
+    found = BestRivals(text, ["log_counts"]).best([run, run])["log-counts"]
+    assert len(found["contexts"]) == 2
+    assert min(*found["contexts"], *found["tokens"]) > 0.998
+    assert "power 1" in found["chosen"]["contexts"]
+    assert "power 0.5" in found["chosen"]["tokens"]
+    assert float(found["chosen"]["contexts"].split("=")[1].split(",")[0]) > 10.0
+    assert found["edge"]["tokens"] == ""
+
+
+def test_a_rival_without_parameters_is_tried_once(text: TextOnDevice) -> None:
+    found = BestRivals(text, ["simplex_frame"]).best([text.geometry(*placed(text, random_factors(text, 1)))])
+    assert "chosen" not in found["ETF"]
+
+
+def test_the_mean_of_runs_is_that_of_their_cosines(text: TextOnDevice) -> None:
+    runs = [text.geometry(*placed(text, random_factors(text, seed))) for seed in (1, 2)]
+    mean = PairGeometry.mean(runs)
+    together = runs[0].agreement(runs[1])["tokens"]
+    assert mean.agreement(runs[0])["tokens"] == pytest.approx(np.sqrt((1.0 + together) / 2.0), abs=1e-5)

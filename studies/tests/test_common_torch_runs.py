@@ -10,20 +10,12 @@ import pytest
 from study_cases import counted_text
 from tokengeom import NextTokenStatistics, TrainingSettings, predict
 from tokengeom.extending import InputError
-from tokengeom_studies.common.torch_runs import DeviceText, best_candidates, first_below, load_text, save_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text, save_text
 
 
 @pytest.fixture(scope="module")
 def text() -> DeviceText:
     return DeviceText(counted_text())
-
-
-def test_of_several_candidates_the_one_that_fits_the_contexts_best_counts(text: DeviceText) -> None:
-    rivals = text.rivals(["log_counts"])
-    chosen, run = rivals["log-counts"][3]
-    best = best_candidates(rivals, run)["log-counts"]
-    assert best["contexts"] == pytest.approx(1.0, abs=1e-4)
-    assert best["chosen"] == chosen
 
 
 def test_a_run_is_read_where_its_loss_first_falls_below_each_target(text: DeviceText) -> None:

@@ -5,27 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from study_cases import run_study
+from study_cases import cell_row, run_study
 from tokengeom.extending import InputError
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.measured import Row
 from tokengeom_studies.efficiency import Efficiency, increasing_curve
 
 
-def rows(shift: float, slope: float) -> list[Row]:
+def rows(shift: float, slope: float, text: str = "t") -> list[Row]:
     """Twelve trainings of three kinds; one kind lies ``shift`` above the curve ``0.5 + slope x``."""
-    found: list[Row] = [{"kind": "prediction", "norm": "nuclear", "target": 0.05, "relative_gap": 1e-3}]
+    found: list[Row] = [
+        {"kind": "prediction", "text": text, "norm": "nuclear", "target": 0.05, "relative_gap": 1e-3, "rank": 3}
+    ]
     for number in range(12):
         model = ("ufm", "mlp", "lstm")[number % 3]
         x = 0.4 + 0.04 * number
         value = 0.5 + slope * x + (shift if model == "lstm" else 0.0)
-        for seed in range(2):
-            agreed = dict.fromkeys(("contexts", "tokens"), value + 0.0001 * seed)
-            found.append(
-                {"kind": "run", "text": "t", "training": f"{model} {number}", "model": model, "seed": seed,
-                 "target": 0.05, "reached": True, "loss_gap": 0.05, "step": 5, "agreement": {"nuclear": agreed},
-                 "rivals": {}, "efficiency": x, "split_exponent": 0.5, "with_earlier_seeds": [agreed] * seed}
-            )  # fmt: skip
+        found.append(cell_row(f"{model} {number}", model, {"nuclear": value}, {"R": 0.4}, text=text, efficiency=x))
     return found
 
 
@@ -39,6 +35,22 @@ def test_one_curve_is_found_and_a_kind_beside_it_is_noticed() -> None:
     beside = judged(0.3, 0.5)
     assert beside["one-curve-contexts"] == "no"
     assert judged(0.0, -0.5)["monotone-tokens"] == "no"
+
+
+def test_an_answer_needs_three_quarters_of_the_texts() -> None:
+    def answers(slopes: tuple[float, ...]) -> set[str]:
+        known = [row for number, slope in enumerate(slopes) for row in rows(0.0, slope, f"t{number}")]
+        table = Efficiency().judge(Efficiency().recipe(), known).tables["hypotheses"]
+        return {answer for name, answer in zip(Efficiency.hypotheses, table["answer"], strict=True) if "mono" in name}
+
+    assert answers((0.5, 0.5, 0.5, -0.5)) == {"yes"}
+    assert answers((0.5, -0.5)) == {"undecided"}
+
+
+def test_agreement_is_corrected_for_what_seeds_agree_to() -> None:
+    row = cell_row("mlp", "mlp", {"nuclear": 0.6}, {"R": 0.4}, between=0.64)
+    found = Efficiency().judge(Efficiency().recipe(), [*rows(0.0, 0.5), row]).tables["trainings"]
+    assert found["corrected, tokens"][-1].startswith("0.75")
 
 
 def test_the_curve_is_the_increasing_one_of_least_squares() -> None:

@@ -6,30 +6,28 @@ from typing import Any
 
 import pytest
 
-from study_cases import run_study
+from study_cases import cell_row, run_study
 from tokengeom.extending import InputError
 from tokengeom_studies.common.measured import Row
 from tokengeom_studies.optimizer_norms import CANDIDATES, TRAININGS, OptimizerNorms
 
 
 def runs(training: str, **agreed: float) -> list[Row]:
-    """Three seeds of a training at the loss that decides."""
-    found: list[Row] = []
-    for seed in range(3):
-        values = {name: agreed.get(name.split()[0], 0.5) + 1e-4 * seed for name in CANDIDATES}
-        both = {name: {"contexts": value, "tokens": value} for name, value in values.items()}
-        found.append(
-            {"kind": "run", "text": "t", "training": training, "model": TRAININGS[training].model, "seed": seed,
-             "target": 0.05, "reached": True, "loss_gap": 0.05, "step": 5, "agreement": both,
-             "rivals": {"R": {"contexts": 0.4, "tokens": 0.4}}, "efficiency": 0.8, "split_exponent": 0.5,
-             "with_earlier_seeds": [], "spread_of_token_lengths": 0.1, "spread_of_context_lengths": 0.1}
-        )  # fmt: skip
-    return found
+    """A training at the loss that decides."""
+    values = {name: agreed.get(name.split()[0], 0.5) for name in CANDIDATES}
+    return [cell_row(training, TRAININGS[training].model, values, {"R": 0.4})]
+
+
+def on(text: str, rows: list[Row]) -> list[Row]:
+    """The same on another text."""
+    return [{**row, "text": text} for row in rows]
 
 
 def decisions(*groups: list[Row]) -> dict[str, str]:
     study = OptimizerNorms()
-    rows: list[Row] = [{"kind": "prediction", "norm": "nuclear", "relative_gap": 1e-3}]
+    rows: list[Row] = [
+        {"kind": "prediction", "text": "t", "norm": "nuclear", "target": 0.05, "relative_gap": 1e-3, "rank": 3}
+    ]
     found = study.judge(study.recipe(), [*rows, *(row for group in groups for row in group)])
     return dict(zip(study.hypotheses, found.tables["hypotheses"]["answer"], strict=True))
 
@@ -50,6 +48,13 @@ def test_the_norm_that_is_ahead_decides(training: str, right: str, wrong: str) -
     assert decisions(runs(training, **numbers))[training] == "yes"
     assert decisions(runs(training, **{wrong: 0.9}))[training] == "no"
     assert decisions(runs(training))[training] == "undecided", "a tie"
+
+
+def test_an_answer_needs_three_quarters_of_the_texts() -> None:
+    agreed = [on(text, runs("gd", nuclear=0.9)) for text in "abc"]
+    other = on("d", runs("gd", gamma2=0.9))
+    assert decisions(*agreed, other)["gd"] == "yes"
+    assert decisions(*agreed[:2], other)["gd"] == "undecided"
 
 
 def test_epsilon_large_starts_and_networks() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,22 +10,28 @@ from scipy import optimize
 
 from tokengeom.extending import GD, AbstractProgress, Figure, Float, Points, ScatterPanel, Spectral
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.compared_trainings import (
-    ITEMS,
+from tokengeom_studies.common.compared_cells import (
+    NOT_MEASURED,
     Cell,
-    Training,
-    begin_comparing,
     both,
+    by_text,
+    cell_rows,
     cells,
     edge_table,
-    farthest,
-    known_trainings,
-    measure_trainings,
-    not_reached,
+    first_rows,
+    free_table,
+    missed_table,
+    over_texts,
+    rank_table,
+    run_checks,
 )
+from tokengeom_studies.common.compared_trainings import Training, begin_comparing, known_trainings, measure_trainings
 from tokengeom_studies.common.corrected import shown
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen
+from tokengeom_studies.common.on_device import ITEMS
 
+NORM = "nuclear"
+"""Norm of efficiency, and of the prediction that agreement is with."""
 CLOSE = 0.03
 """Error of a curve that counts as one curve."""
 STRONG = 0.8
@@ -84,7 +89,7 @@ class Efficiency(AbstractMeasuredStudy):
         "gaps": [0.2, 0.05],
         "judged_at": 0.05,
         "seeds": 2,
-        "seconds": 60,
+        "seconds": 120,
         "device": "cpu",
         "cache": "",
     }
@@ -92,7 +97,7 @@ class Efficiency(AbstractMeasuredStudy):
         **small,
         "text": "texts/tinystories_1000x4000.npz",
         "trainings": list(TRAININGS),
-        "dim": 256,
+        "dim": 384,
         "seeds": 5,
         "device": "cuda",
         "cache": "predictions",
@@ -104,15 +109,16 @@ class Efficiency(AbstractMeasuredStudy):
             (
                 "monotone",
                 "Trainings with more efficient logits agree better with the prediction (nuclear norm), for {item}.",
-                f"Spearman's rank correlation over all trainings, means over seeds at equal loss: at least {STRONG}: "
-                "yes; below 0.5: no; otherwise undecided.",
+                "Spearman's rank correlation with corrected agreement, over all trainings on a text at equal loss: at "
+                f"least {STRONG}: yes; below 0.5: no; otherwise undecided. Over texts: what holds on three quarters of "
+                "them.",
             ),
             (
                 "one-curve",
                 "One increasing curve of agreement against efficiency holds for every kind of model, for {item}.",
-                "An increasing curve fitted to the other kinds of model predicts each kind (ufm, mlp, lstm, "
-                f"transformer) with a mean absolute error of at most {CLOSE}: yes; above {2 * CLOSE} for some kind: "
-                "no; otherwise undecided.",
+                "On a text, an increasing curve of corrected agreement fitted to the other kinds of model predicts "
+                f"each kind (ufm, mlp, lstm, transformer) with a mean absolute error of at most {CLOSE}: yes; above "
+                f"{2 * CLOSE} for some kind: no; otherwise undecided. Over texts as above.",
             ),
         )
     }
@@ -120,47 +126,58 @@ class Efficiency(AbstractMeasuredStudy):
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
         """Train in every way of the recipe."""
         trainings = known_trainings(recipe["trainings"], TRAININGS)
-        comparer = begin_comparing(recipe, rows)
-        measure_trainings(comparer, trainings, range(recipe["seeds"]), rows, progress, seconds=recipe["seconds"])
+        measure_trainings(begin_comparing(recipe, rows), trainings, range(recipe["seeds"]), progress)
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Rank correlations, and the error of a curve that has not seen a kind of model."""
-        judged_cells = [cell for cell in cells(rows) if cell.target == recipe["judged_at"]]
-        x = np.array([cell.mean("efficiency") for cell in judged_cells])
-        answers, again = {}, []
-        for item in ITEMS:
-            y = np.array([cell.agreed("nuclear", item) for cell in judged_cells])
-            answers[f"monotone-{item}"] = _monotone(x, y)
-            answers[f"one-curve-{item}"] = _one_curve(x, y, [cell.model for cell in judged_cells])
-            again.append(_again(judged_cells, item))
-        proven = [row["relative_gap"] for row in chosen(rows, kind="prediction")]
-        reached = [row["reached"] for row in chosen(rows, kind="run")]
-        checks = [
-            Check(
-                "largest relative distance of a loss gap from the one compared at", farthest(judged_cells), high=0.25
-            ),
-            Check("largest proven relative gap of a prediction", float(max(proven)), high=0.05),
-            Check("largest efficiency, which is proven to be at most 1", float(x.max()), low=0.0, high=1.01),
-            Check("share of runs that reached their loss", float(np.mean(reached)), low=0.5),
-        ]
+        known = cell_rows(rows)
+        texts = _at_loss(known, recipe)
+        everything = [cell for some in texts.values() for cell in some]
+        answers = _answers(texts)
+        largest = max(cell.mean("efficiency") for cell in everything)
+        checks = run_checks(rows)
+        checks.append(Check("largest efficiency, which is proven to be at most 1", largest, low=0.0, high=1.01))
         tables = {
-            "trainings": _table(judged_cells),
-            "corrected": table_of(again),
-            "edges": edge_table(judged_cells),
             "hypotheses": self.answers(answers),
+            "by text": table_of([_described(text, some, item) for item in ITEMS for text, some in texts.items()]),
+            "trainings": _table(everything),
+            "rivals": _rival_table(texts),
+            "edges": edge_table(everything),
+            "features": free_table(everything),
+            "ranks": rank_table(rows, everything),
+            "not reached": missed_table(known),
         }
-        missed = not_reached(rows)
-        if missed:
-            tables["not reached"] = table_of([{"run": answer} for answer in missed])
+        if before := chosen(rows, kind="run"):
+            tables["first"] = self.answers(_answers(_at_loss(first_rows(before), recipe)))
         decided = "; ".join(f"{name}: {answer.decision} ({answer.because})" for name, answer in answers.items())
-        return self.findings(
-            recipe, f"{len(judged_cells)} trainings at equal loss. {decided}.", checks, [_figure(judged_cells)], tables
-        )
+        sentence = f"{len(everything)} trainings on {len(texts)} texts at equal loss. {decided}."
+        return self.findings(recipe, sentence, checks, [_figure(texts)], tables)
 
 
-def _monotone(x: Float, y: Float) -> Answer:
+def _at_loss(known: Sequence[Row], recipe: Recipe) -> dict[str, list[Cell]]:
+    """Text -> its cells at the loss gap that decides."""
+    return by_text([cell for cell in cells(known) if cell.target == recipe["judged_at"]])
+
+
+def _answers(texts: Mapping[str, Sequence[Cell]]) -> dict[str, Answer]:
+    return {
+        f"{name}-{item}": over_texts({text: answer(some, item) for text, some in texts.items()})
+        for item in ITEMS
+        for name, answer in (("monotone", _monotone), ("one-curve", _one_curve))
+    }
+
+
+def _points(some: Sequence[Cell], item: str) -> tuple[Float, Float, list[str]]:
+    """Efficiency, corrected agreement and kind of model of the trainings whose seeds agree to something."""
+    found = [(cell.mean("efficiency"), cell.corrected(NORM, item).mean, cell.model) for cell in some]
+    known = [one for one in found if np.isfinite(one[1])]
+    return np.array([x for x, _, _ in known]), np.array([y for _, y, _ in known]), [model for _, _, model in known]
+
+
+def _monotone(some: Sequence[Cell], item: str) -> Answer:
+    x, y, _ = _points(some, item)
     if x.size < 3:
-        return Answer("undecided", f"only {x.size} trainings")
+        return Answer("undecided", NOT_MEASURED)
     # Importing scipy.stats takes half a second, which every list of studies would wait for.
     from scipy.stats import spearmanr
 
@@ -168,16 +185,16 @@ def _monotone(x: Float, y: Float) -> Answer:
     return Answer("yes" if rank >= STRONG else "no" if rank < 0.5 else "undecided", f"rank correlation {rank:.2f}")
 
 
-def _one_curve(x: Float, y: Float, models: Sequence[str]) -> Answer:
+def _one_curve(some: Sequence[Cell], item: str) -> Answer:
     """Mean absolute error on each kind of model of an increasing curve fitted to the others."""
+    x, y, models = _points(some, item)
     errors = {}
     for model in dict.fromkeys(models):
         mine = np.array([name == model for name in models])
-        if (~mine).sum() < 3:
-            continue
-        errors[model] = float(np.abs(increasing_curve(x[~mine], y[~mine], x[mine]) - y[mine]).mean())
+        if (~mine).sum() >= 3:
+            errors[model] = float(np.abs(increasing_curve(x[~mine], y[~mine], x[mine]) - y[mine]).mean())
     if not errors:
-        return Answer("undecided", "too few kinds of model")
+        return Answer("undecided", NOT_MEASURED)
     worst = max(errors.values())
     because = ", ".join(f"{model} {error:.3f}" for model, error in errors.items())
     return Answer("yes" if worst <= CLOSE else "no" if worst > 2 * CLOSE else "undecided", f"mean errors: {because}")
@@ -190,60 +207,70 @@ def increasing_curve(x: Float, y: Float, at: Float) -> Float:
     return np.asarray(np.interp(at, x[order], fitted))
 
 
-def _again(cells: Sequence[Cell], item: str) -> dict[str, object]:
-    """The statements about corrected agreement, over trainings whose seeds agree to something."""
-    y = np.array([cell.corrected("nuclear", item).mean for cell in cells])
-    known = np.isfinite(y)
-    x, models = np.array([cell.mean("efficiency") for cell in cells]), np.array([cell.model for cell in cells])
-    curve = _one_curve(x[known], y[known], list(models[known]))
+def _described(text: str, some: Sequence[Cell], item: str) -> dict[str, object]:
+    """What the statements say of one text."""
+    _, y, _ = _points(some, item)
     return {
         "corrected agreement of": item,
-        "trainings": int(known.sum()),
-        "lowest and highest": f"{y[known].min():.3f} and {y[known].max():.3f}",
-        "in order": _monotone(x[known], y[known]).because,
-        "one curve": curve.because,
+        "text": text,
+        "trainings": y.size,
+        "lowest and highest": f"{y.min():.3f} and {y.max():.3f}" if y.size else "-",
+        "in order": _monotone(some, item).because,
+        "one curve": _one_curve(some, item).because,
     }
 
 
-def _table(cells: Sequence[Cell]) -> Table:
+def _rival_table(texts: Mapping[str, Sequence[Cell]]) -> Table:
+    """In how many trainings the prediction is ahead of the rival that is best for each, and behind it."""
+    rows = []
+    for item in ITEMS:
+        for text, some in texts.items():
+            leads = [cell.lead(NORM, cell.best_rival(item), item) for cell in some]
+            known = [lead for lead in leads if np.isfinite(lead.mean)]
+            ahead, behind = sum(lead.low > 0 for lead in known), sum(lead.high < 0 for lead in known)
+            row = {"agreement of": item, "text": text, "trainings": len(known), "ahead": ahead, "behind": behind}
+            rows.append(row | {"mean lead": f"{float(np.mean([lead.mean for lead in known] or [np.nan])):+.3f}"})
+    return table_of(rows)
+
+
+def _table(some: Sequence[Cell]) -> Table:
     return table_of(
         [
             {
+                "text": cell.text,
                 "training": cell.training,
-                "seeds": len(cell.runs),
+                "seeds": len(cell.row["seeds"]),
                 "steps": f"{cell.mean('step'):.0f}",
                 "efficiency": f"{cell.mean('efficiency'):.3f}",
-                "agreement": both(partial(cell.agreed, "nuclear")),
                 "reproducible": both(cell.reproducible),
-                "corrected, contexts": shown(cell.corrected("nuclear", "contexts")),
-                "corrected, tokens": shown(cell.corrected("nuclear", "tokens")),
+                **{f"corrected, {item}": shown(cell.corrected(NORM, item)) for item in ITEMS},
+                "best rivals": cell.best_rivals(),
                 "split exponent": f"{cell.mean('split_exponent'):.2f}",
             }
-            for cell in cells
+            for cell in some
         ]
     )
 
 
-def _figure(cells: Sequence[Cell]) -> Figure:
-    """Agreement against efficiency, one colour per kind of model."""
+def _figure(texts: Mapping[str, Sequence[Cell]]) -> Figure:
+    """Corrected agreement against efficiency, one colour per kind of model, one panel per text and kind of item."""
     panels = []
-    for item in ITEMS:
-        points = []
-        for model in dict.fromkeys(cell.model for cell in cells):
-            mine = [cell for cell in cells if cell.model == model]
-            points.append(
-                Points(
-                    model,
-                    np.array([cell.mean("efficiency") for cell in mine]),
-                    np.array([cell.agreed("nuclear", item) for cell in mine]),
-                    names=[cell.training for cell in mine],
-                )
-            )
-        panels.append(ScatterPanel(item.capitalize(), "efficiency of the logits", f"agreement of {item}", points))
+    for text, some in texts.items():
+        for item in ITEMS:
+            points = []
+            for model in dict.fromkeys(cell.model for cell in some):
+                mine = [cell for cell in some if cell.model == model]
+                x = np.array([cell.mean("efficiency") for cell in mine])
+                y = np.array([cell.corrected(NORM, item).mean for cell in mine])
+                points.append(Points(model, x, y, names=[cell.training for cell in mine]))
+            title, label = f"{item.capitalize()}, {text}", f"corrected agreement of {item}"
+            panels.append(ScatterPanel(title, "efficiency of the logits", label, points))
     return Figure(
         "efficiency",
         "Agreement with the smallest nuclear norm against efficiency, at equal loss",
-        "Each point is a way of training, mean over seeds. Efficiency is the smallest nuclear norm of any logits with "
-        "this loss, divided by that of the model's logits.",
+        "Each point is a way of training; agreement is corrected for what its seeds agree to, so that 1 is all that is "
+        "reproducible. Efficiency is the smallest nuclear norm of any logits with this loss, divided by that of the "
+        "model's logits, mean over seeds.",
         panels,
+        columns=2,
     )

@@ -8,7 +8,6 @@ is all that is reproducible; its square is the explained share.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,7 +56,7 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
-from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text, release
 
 FIRST_SEED = 500
 """Seed of the first replicate of a simulation; no network has it."""
@@ -270,11 +269,8 @@ class _Measurement:
             geometry, unseen = text.geometry(reached.W, reached.H), {"loss": found["loss"], "right": found["right"]}
             read = _Read(geometry, L.argmax(0), L if logits else None, unseen, reached.loss_gap, reached.step)
             reads.append((reached.target, read))
-        # The recorded steps of a network on a GPU hold its activations until it is collected.
         del run
-        gc.collect()
-        if text.device != "cpu":
-            text.torch.cuda.empty_cache()
+        release(text)
         return reads
 
     def _key(self, kind: str, network: str, gap: float) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def measured(piece: str, model: Weights, part: int, recipe: Recipe) -> Row:
         training, given = Variant(norm="none").simulation(ties), {**recipe, "gaps": [gap]}
         seeds = [FIRST_SEED + recipe["replicates"] * part + r for r in range(recipe["replicates"])]
         runs = [next(training.reached(text, stats, given, seed)) for seed in seeds]
-        found[SIMULATED.format(ties)] = _mean_geometry([text.geometry(run.W, run.H) for run in runs])
+        found[SIMULATED.format(ties)] = PairGeometry.mean([text.geometry(run.W, run.H) for run in runs])
     found[UNTRAINED] = text.geometry(*read(Weights.untrained(model.number, 100 + part), stats)[:2])
     return {
         "contexts": stats.m,
@@ -207,9 +207,3 @@ def read(model: Weights, stats: NextTokenStatistics) -> tuple[Any, Any, float]:
     P = import_torch().as_tensor(stats.P.toarray())
     losses = logits.logsumexp(1) - (P.T * logits[:, known]).sum(1)
     return head[known], states.T, float(np.sum(losses.numpy() * stats.pi)) - stats.entropy
-
-
-def _mean_geometry(runs: Sequence[PairGeometry]) -> PairGeometry:
-    """The mean of the cosines of replicates, at length 1."""
-    means = [sum(getattr(run, item) for run in runs) for item in ITEMS]
-    return PairGeometry(*(mean / mean.double().square().sum().sqrt().float() for mean in means))

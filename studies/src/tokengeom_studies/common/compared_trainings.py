@@ -1,8 +1,8 @@
 """Ways of training, each read when its loss gap first falls below given values and compared there with everything else.
 
-One row per text, training, seed and loss gap: agreement with the predictions at that loss (nuclear and gamma_2 norm),
-with the prediction in the limit, with every rival, and with the earlier seeds of the same training; efficiency and
-split exponent. Everything is compared at the same loss.
+One row per text, training and loss gap, with a number for every seed: agreement with the predictions at that loss
+(nuclear and gamma_2 norm), with the prediction in the limit, with every rival at its best, and of pairs of seeds;
+efficiency and split exponent. Everything is compared at the same loss. `compared_cells` reads the rows.
 """
 
 from __future__ import annotations
@@ -11,28 +11,47 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokengeom import NextTokenStatistics, TrainingSettings
-from tokengeom.extending import MLP, AbstractProgress, InputError, Network, NetworkShape, build_network, threads_for
-from tokengeom_studies.base import Recipe, Table, table_of
-from tokengeom_studies.common.corrected import Measured, corrected
-from tokengeom_studies.common.measured import Interval, Row, Rows, chosen
+from tokengeom.extending import (
+    MLP,
+    AbstractProgress,
+    InputError,
+    Network,
+    NetworkShape,
+    build_network,
+    threads_for,
+)
+from tokengeom_studies.base import Recipe
+from tokengeom_studies.common.compared_cells import CELL, FREE, SPLIT
+from tokengeom_studies.common.corrected import reliability
+from tokengeom_studies.common.measured import Rows
 from tokengeom_studies.common.model_runs import require_device
-from tokengeom_studies.common.on_device import LogitSpectrum, PairGeometry
+from tokengeom_studies.common.on_device import ITEMS, BestRivals, LogitSpectrum, PairGeometry
 from tokengeom_studies.common.stepped_training import SteppedTraining
-from tokengeom_studies.common.torch_runs import DeviceText, Predicted, Reached, best_candidates, first_below, load_text
+from tokengeom_studies.common.torch_runs import (
+    DeviceText,
+    Predicted,
+    Reached,
+    first_below,
+    load_text,
+    release,
+)
 
 NORMS = ("nuclear", "gamma2")
-ITEMS = ("contexts", "tokens")
-FREE = "UFM"
-"""The rival that is a training itself: unconstrained features, once, with a seed that no run has."""
-RIVAL_SEED = 1_000
-GRIDS = {"log-counts": (0.001, 10.0), "PMI": (0.1, 10.0)}
-"""Ends of the grids of alpha and k; they were not widened where the best value lies on an edge."""
+Others = Mapping[tuple[str, float], Callable[[DeviceText], Predicted]]
+FREE_RATES = (1e-4, 1e-3)
+"""Learning rates of the rival that is a training itself, unconstrained features; each counts as a rival."""
+FREE_SEEDS = range(1_000, 1_005)
+"""Seeds of its trainings, which no run has."""
+FEWEST = 3
+"""Seeds below which a training that the end of the time cut off is not kept."""
+DIGITS = 5
 FIRST_RATE = 16.0
 """First rate of gradient descent on the mean loss, which is adapted."""
 NEAR_TARGET = 0.95
@@ -130,87 +149,155 @@ def adapted_below(
 
 
 class Comparer:
-    """Predictions and rivals of a text at several losses, with which runs are compared."""
+    """Predictions and rivals of a text at several losses, with which runs are compared.
 
-    def __init__(self, name: str, text: DeviceText, gaps: Sequence[float], dim: int, rows: Rows) -> None:
-        self.name, self.text, self.gaps, self.dim = name, text, gaps, dim
-        self.predicted: dict[tuple[str, float], Predicted] = {}
-        self.geometries: dict[tuple[str, float], PairGeometry] = {}
-        self.others: dict[float, dict[str, PairGeometry]] = {gap: {} for gap in gaps}
-        with self.threads():
-            for norm in NORMS:
-                for gap in sorted(gaps, reverse=True):
-                    self._add(norm, gap, text.prediction(gap, norm), rows)
-            self._add("limit", 0.0, text.limit, rows)
-            self.rivals = text.rivals()
-            free = Training("ufm", {"rate_schedule": "constant"}).reached(text, RIVAL_SEED, dim, gaps, seconds=60.0)
-            self.free = {reached.target: text.geometry(reached.W, reached.H) for reached in free}
+    They are made when the first runs are compared, so that of several processes on a text one can make what the others
+    wait for.
+
+    ``others``
+        More predictions: name and loss gap -> how to solve for it.
+    """
+
+    def __init__(self, name: str, text: DeviceText, recipe: Recipe, rows: Rows, others: Others | None = None) -> None:
+        self.name, self.text, self.rows, self.others = name, text, rows, others or {}
+        self.gaps, self.dim, self.seconds = sorted(recipe["gaps"], reverse=True), recipe["dim"], recipe["seconds"]
 
     def threads(self) -> AbstractContextManager[None]:
         """A context in which torch uses one thread where the text is small."""
         return threads_for(self.text.torch, 3.0 * self.text.P.numel() * self.dim)
 
-    def add(self, norm: str, gap: float, prediction: Predicted, rows: Rows) -> None:
-        """Compare runs with one more prediction at a loss gap."""
-        self._add(norm, gap, prediction, rows)
-        self.others[gap][norm] = self.geometries[norm, gap]
+    @cached_property
+    def predicted(self) -> dict[tuple[str, float], Predicted]:
+        """Name and loss gap -> prediction; the limit has none."""
+        solved = {(norm, gap): self.text.prediction(gap, norm) for norm in NORMS for gap in self.gaps}
+        solved["limit", 0.0] = self.text.limit
+        solved |= {key: solve(self.text) for key, solve in self.others.items()}
+        for (norm, gap), prediction in solved.items():
+            key = {"kind": "prediction", "text": self.name, "norm": norm, "target": gap}
+            if not self.rows.has(**key):
+                self.rows.add(**key, **prediction.facts())
+        return solved
 
-    def _add(self, norm: str, gap: float, prediction: Predicted, rows: Rows) -> None:
-        self.predicted[norm, gap] = prediction
-        self.geometries[norm, gap] = self.text.geometry(prediction.W, prediction.H)
-        key = {"kind": "prediction", "text": self.name, "norm": norm, "target": gap}
-        if not rows.has(**key):
-            rows.add(**key, **prediction.facts())
+    @cached_property
+    def geometries(self) -> dict[tuple[str, float], PairGeometry]:
+        """The geometry of each prediction."""
+        return {key: self.text.geometry(of.W, of.H) for key, of in self.predicted.items()}
 
-    def compare(self, reached: Reached) -> tuple[PairGeometry, dict[str, Any]]:
-        """The geometry of a run, and its numbers at the loss that it has reached."""
-        text, target = self.text, reached.target
-        run = text.geometry(reached.W, reached.H)
-        spectrum = LogitSpectrum.of(reached.W, reached.H)
-        exponent = spectrum.split_exponent
-        agreements = {norm: self.geometries[norm, target].agreement(run) for norm in NORMS}
-        agreements["limit"] = self.geometries["limit", 0.0].agreement(run)
-        agreements |= {name: other.agreement(run) for name, other in self.others[target].items()}
-        for norm in NORMS:
-            agreements[f"{norm}, own split"] = self._split(norm, target, exponent).agreement(run)
-        rivals = best_candidates(self.rivals, run)
-        if target in self.free:
-            rivals[FREE] = dict(self.free[target].agreement(run))
-        rows, columns = (reached.W - reached.W.mean(0)).norm(dim=1), reached.H.norm(dim=0)
-        return run, {
-            "loss_gap": reached.loss_gap,
-            "step": reached.step,
-            "seconds": reached.seconds,
-            "agreement": agreements,
-            "rivals": rivals,
-            "efficiency": self.predicted["nuclear", target].norm_value / spectrum.nuclear_norm,
-            "split_exponent": exponent,
-            "spread_of_token_lengths": float(rows.std() / rows.mean()),
-            "spread_of_context_lengths": float(columns.std() / columns.mean()),
+    @cached_property
+    def rivals(self) -> BestRivals:
+        """All rivals but unconstrained features."""
+        return BestRivals(self.text)
+
+    @cached_property
+    def free(self) -> dict[float, dict[str, tuple[PairGeometry, dict[str, float]]]]:
+        """Loss gap -> learning rate -> mean of trainings of unconstrained features, and its reliability."""
+        found: dict[float, dict[str, tuple[PairGeometry, dict[str, float]]]] = {gap: {} for gap in self.gaps}
+        for gap in self.gaps:
+            for rate in FREE_RATES:
+                runs = [run for seed in FREE_SEEDS if (run := self._free_training(rate, seed, gap))]
+                if len(runs) == len(FREE_SEEDS):
+                    found[gap][f"{FREE}, rate {rate:g}"] = PairGeometry.mean(runs), reliabilities(runs)
+        return found
+
+    def _free_training(self, rate: float, seed: int, gap: float) -> PairGeometry | None:
+        """One training of unconstrained features at a loss gap, where it gets there."""
+
+        def train() -> dict[str, Any]:
+            training = Training("ufm", {"rate_schedule": "constant", "learning_rate": rate})
+            reached = next(training.reached(self.text, seed, self.dim, [gap], self.seconds), None)
+            return {name: getattr(reached, name).cpu().numpy() for name in "WH"} if reached else {}
+
+        kept = self.text.cached(f"ufm-{self.dim}-{rate:g}-{seed}-{gap:g}", train)
+        return self.text.geometry(kept["W"], kept["H"]) if kept else None
+
+    def compare(self, found: Mapping[int, Reached], target: float) -> dict[str, Any]:
+        """The numbers of runs at a loss gap, one per seed."""
+        read = list(found.values())
+        runs = [self.text.geometry(one.W, one.H) for one in read]
+        spectra = [LogitSpectrum.of(one.W, one.H) for one in read]
+        agreements = {
+            name: _by_item([geometry.agreement(run) for run in runs])
+            for (name, gap), geometry in self.geometries.items()
+            if gap in (target, 0.0)
         }
-
-    def _split(self, norm: str, target: float, exponent: float) -> PairGeometry:
-        """The prediction's logits shared between tokens and contexts as the run shares its own."""
-        prediction = self.predicted[norm, target]
-        power = 0.5 if np.isnan(exponent) else float(np.clip(exponent, 0.0, 1.0))
-        W = self.text.torch.tensor(
-            prediction.W - prediction.W.mean(0), dtype=self.text.torch.float64, device=self.text.device
+        shared = [self._shared(target, spectrum.split_exponent) for spectrum in spectra]
+        agreements[SPLIT] = _by_item([one.agreement(run) for one, run in zip(shared, runs, strict=True)])
+        rivals = self.rivals.best(runs)
+        for name, (mean, own) in self.free[target].items():
+            rivals[name] = {**_by_item([mean.agreement(run) for run in runs]), "reliability": own}
+        seeds = list(found)
+        norm = self.predicted["nuclear", target].norm_value
+        return _rounded(
+            {
+                "dim": self.dim,
+                "seeds": seeds,
+                **{name: [getattr(one, name) for one in read] for name in ("loss_gap", "step", "seconds")},
+                "efficiency": [norm / spectrum.nuclear_norm for spectrum in spectra],
+                "split_exponent": [spectrum.split_exponent for spectrum in spectra],
+                "spread_of_token_lengths": [_spread((one.W - one.W.mean(0)).norm(dim=1)) for one in read],
+                "spread_of_context_lengths": [_spread(one.H.norm(dim=0)) for one in read],
+                "agreement": agreements,
+                "rivals": rivals,
+                "between": [
+                    [seeds[a], seeds[b], runs[a].agreement(runs[b])] for a in range(len(runs)) for b in range(a)
+                ],
+            }
         )
-        H = self.text.torch.tensor(prediction.H, dtype=self.text.torch.float64, device=self.text.device)
-        Q, R = self.text.torch.linalg.qr(W)
-        K, T = self.text.torch.linalg.qr(H.mT)
-        U, s, Vt = self.text.torch.linalg.svd(R @ T.mT)
-        kept = s > 1e-6 * s[0]
-        left, right = (Q @ U)[:, kept] * s[kept] ** power, (K @ Vt.mT)[:, kept] * s[kept] ** (1.0 - power)
-        return self.text.geometry(left.float(), right.mT.float())
+
+    def _shared(self, target: float, exponent: float) -> PairGeometry:
+        """The gamma_2 prediction's logits shared between tokens and contexts as a run shares its own."""
+        power = 0.5 if np.isnan(exponent) else float(np.clip(exponent, 0.0, 1.0))
+        left, s, right = self._factored[target]
+        return self.text.geometry((left * s**power).float(), (right * s ** (1.0 - power)).mT.float())
+
+    @cached_property
+    def _factored(self) -> dict[float, tuple[Any, Any, Any]]:
+        """Loss gap -> left singular vectors, singular values and right singular vectors of that prediction's logits."""
+        torch, found = self.text.torch, {}
+        for gap in self.gaps:
+            of = self.predicted["gamma2", gap]
+            W, H = (torch.as_tensor(M, dtype=torch.float64, device=self.text.device) for M in (of.W, of.H))
+            Q, R = torch.linalg.qr(W - W.mean(0))
+            K, T = torch.linalg.qr(H.mT)
+            U, s, Vt = torch.linalg.svd(R @ T.mT)
+            kept = s > 1e-6 * s[0]
+            found[gap] = (Q @ U)[:, kept], s[kept], (K @ Vt.mT)[:, kept]
+        return found
 
 
-def begin_comparing(recipe: Recipe, rows: Rows) -> Comparer:
-    """The text of a recipe on its device, with its predictions at the recipe's loss gaps."""
+def reliabilities(runs: Sequence[PairGeometry]) -> dict[str, float]:
+    """Of the mean of runs, for contexts and tokens."""
+    pairs = [runs[a].agreement(runs[b]) for a in range(len(runs)) for b in range(a)]
+    return {item: reliability(of, len(runs)) for item, of in _by_item(pairs).items()}
+
+
+def _by_item(agreements: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    return {item: [one[item] for one in agreements] for item in ITEMS}
+
+
+def _spread(lengths: Any) -> float:
+    return float(lengths.std() / lengths.mean())
+
+
+def _rounded(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain data whose numbers have few digits, so that rows stay short."""
+    return {name: _short(value) for name, value in numbers.items()}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _rounded(value)
+    if isinstance(value, list):
+        return [_short(of) for of in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def begin_comparing(recipe: Recipe, rows: Rows, others: Others | None = None) -> Comparer:
+    """The text of a recipe on its device, with what its runs are compared with."""
     require_device(recipe)
     text = DeviceText(load_text(recipe), recipe["device"], Path(recipe["cache"]) if recipe["cache"] else None)
     name = recipe["text"] if recipe["text"] == "stories" else Path(recipe["text"]).stem
-    return Comparer(name, text, recipe["gaps"], recipe["dim"], rows)
+    return Comparer(name, text, recipe, rows, others)
 
 
 def known_trainings(names: Sequence[str], known: Mapping[str, Training]) -> dict[str, Training]:
@@ -222,137 +309,27 @@ def known_trainings(names: Sequence[str], known: Mapping[str, Training]) -> dict
 
 
 def measure_trainings(
-    comparer: Comparer,
-    trainings: Mapping[str, Training],
-    seeds: Sequence[int],
-    rows: Rows,
-    progress: AbstractProgress,
-    *,
-    seconds: float,
+    comparer: Comparer, trainings: Mapping[str, Training], seeds: Sequence[int], progress: AbstractProgress
 ) -> None:
-    """Add a row per training, seed and loss gap that ``rows`` does not have; ``reached`` says whether it got there."""
-    title, runs = f"Training on {comparer.name}", float(len(trainings) * len(seeds))
+    """Add a row per training and loss gap that the rows do not have; ``tried`` is the number of seeds."""
+    rows, title, runs = comparer.rows, f"Training on {comparer.name}", float(len(trainings) * len(seeds))
     with comparer.threads(), progress.stage(title, runs) as stage:
         for name, training in trainings.items():
-            earlier: dict[float, list[PairGeometry]] = {gap: [] for gap in comparer.gaps}
+            key = {"kind": CELL, "text": comparer.name, "training": name, "model": training.model}
+            if rows.has(**key):
+                continue
+            tried, found = 0, {gap: dict[int, Reached]() for gap in comparer.gaps}
             for seed in seeds:
-                key = {"kind": "run", "text": comparer.name, "training": name, "model": training.model, "seed": seed}
                 stage.advance(1.0, f"{name}, seed {seed}")
-                if rows.has(**key) or not rows.in_time:
-                    continue
-                limit = min(seconds, rows.seconds_left)
-                for reached in training.reached(comparer.text, seed, comparer.dim, comparer.gaps, limit):
-                    run, numbers = comparer.compare(reached)
-                    others = [before.agreement(run) for before in earlier[reached.target]]
-                    earlier[reached.target].append(run)
-                    rows.add(**key, target=reached.target, reached=True, **numbers, with_earlier_seeds=others)
-                known = {row["target"] for row in rows.where(**key)}
-                for gap in sorted(set(comparer.gaps) - known, reverse=True):
-                    rows.add(**key, target=gap, reached=False)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The runs of one training on one text at one loss that got there, one row per seed."""
-
-    text: str
-    training: str
-    model: str
-    target: float
-    runs: Sequence[Row]
-
-    def agreement(self, name: str, item: str) -> list[float]:
-        """Agreement with a prediction or a rival, one value per seed."""
-        return [{**row["agreement"], **row["rivals"]}[name][item] for row in self.runs]
-
-    def agreed(self, name: str, item: str) -> float:
-        """Mean agreement over seeds."""
-        return float(np.mean(self.agreement(name, item)))
-
-    def lead(self, name: str, other: str, item: str) -> Interval:
-        """How far the agreement with one explanation is ahead of that with another, paired by seed."""
-        pairs = zip(self.agreement(name, item), self.agreement(other, item), strict=True)
-        return Interval.of(x - y for x, y in pairs)
-
-    def best_rival(self, item: str) -> str:
-        """The rival that agrees best on average."""
-        # To unconstrained features, others of their kind are another seed.
-        names = [str(name) for name in self.runs[0]["rivals"] if not (name == FREE and self.model == "ufm")]
-        return max(names, key=lambda name: self.agreed(name, item))
-
-    def between_seeds(self, item: str) -> Measured:
-        """Agreement of pairs of seeds; a run was compared with those that stand before it."""
-        return {
-            (before["seed"], row["seed"]): agreed[item]
-            for place, row in enumerate(self.runs)
-            for before, agreed in zip(
-                self.runs[place - len(row["with_earlier_seeds"]) : place], row["with_earlier_seeds"], strict=True
-            )
-        }
-
-    def reproducible(self, item: str) -> float:
-        """Mean agreement between two seeds; NaN without two."""
-        pairs = self.between_seeds(item)
-        return float(np.mean(list(pairs.values()))) if pairs else float("nan")
-
-    def corrected(self, name: str, item: str, *reliability: Measured) -> Interval:
-        """Agreement with a prediction or a rival, corrected for the differences between seeds.
-
-        ``reliability``
-            Agreement of trainings of the rival with each other, where it is one.
-        """
-        agreed: Measured = {
-            (int(row["seed"]),): value for row, value in zip(self.runs, self.agreement(name, item), strict=True)
-        }
-        return corrected(agreed, self.between_seeds(item), *reliability)
-
-    def least_reliability(self, item: str) -> float:
-        """Of runs of unconstrained features: the least that two trainings of the rival of this kind can agree to.
-
-        The rival's cosines are a common part and noise, so its agreement with a run is at most the root of what both
-        are reproducible to.
-        """
-        return self.agreed(FREE, item) ** 2 / self.reproducible(item)
-
-    def mean(self, name: str) -> float:
-        """Mean over seeds of a number of the run."""
-        return float(np.mean([row[name] for row in self.runs]))
-
-
-def cells(rows: Sequence[Row]) -> list[Cell]:
-    """The cells of all runs that got to a loss, in the order in which they were measured."""
-    runs = [row for row in chosen(rows, kind="run") if row["reached"]]
-    keys = dict.fromkeys((row["text"], row["training"], row["model"], row["target"]) for row in runs)
-    return [
-        Cell(*key, [row for row in runs if (row["text"], row["training"], row["model"], row["target"]) == key])
-        for key in keys
-    ]
-
-
-def farthest(cells: Sequence[Cell]) -> float:
-    """Largest relative distance between the loss gap of a run and the one that it is compared at."""
-    return max(abs(float(row["loss_gap"]) / cell.target - 1.0) for cell in cells for row in cell.runs)
-
-
-def not_reached(rows: Sequence[Row]) -> list[str]:
-    """Text, training and loss gap of runs that did not get there, each once, with their number."""
-    missed = [row for row in chosen(rows, kind="run") if not row["reached"]]
-    names = [f"{row['training']} on {row['text']} at {row['target']:g}" for row in missed]
-    return [f"{name} ({names.count(name)} seeds)" for name in dict.fromkeys(names)]
-
-
-def both(number: Callable[[str], float | Interval]) -> str:
-    """A number of contexts and of tokens; of intervals, the mean."""
-    values = [value.mean if isinstance(value, Interval) else value for value in map(number, ITEMS)]
-    return " / ".join("-" if np.isnan(value) else f"{value:.3f}" for value in values)
-
-
-def edge_table(cells: Sequence[Cell]) -> Table:
-    """How often the free parameter of a rival, fitted to a run's contexts, lies on an edge of its grid."""
-    rows = []
-    for name, (low, high) in GRIDS.items():
-        fitted = [row["rivals"][name]["chosen"] for cell in cells for row in cell.runs if name in row["rivals"]]
-        values = [float(chosen.partition("=")[2].partition(",")[0]) for chosen in fitted]
-        row: dict[str, object] = {"rival": name, "grid": f"{low:g} to {high:g}", "runs": len(values)}
-        rows.append(row | {"at the lower end": values.count(low), "at the upper end": values.count(high)})
-    return table_of(rows)
+                seconds = min(comparer.seconds, rows.seconds_left)
+                reached = list(training.reached(comparer.text, seed, comparer.dim, comparer.gaps, seconds))
+                release(comparer.text)
+                if not rows.in_time:
+                    break
+                tried += 1
+                for one in reached:
+                    found[one.target][seed] = one
+            if tried < min(FEWEST, len(seeds)):
+                return
+            for gap, of in found.items():
+                rows.add(**key, target=gap, tried=tried, **(comparer.compare(of, gap) if of else {"seeds": []}))

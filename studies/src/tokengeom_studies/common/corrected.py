@@ -53,6 +53,12 @@ def explained(agreement: Interval) -> Interval:
     return Interval(square(agreement.mean), square(agreement.low), square(agreement.high), agreement.count)
 
 
+def reliability(pairs: Sequence[float], count: int) -> float:
+    """Correlation of a mean of so many replicates with the mean of others, from that of pairs [spearman1910]."""
+    rho = float(np.mean(pairs))
+    return count * rho / (1.0 + (count - 1.0) * rho)
+
+
 def shown(interval: Interval) -> str:
     """The interval as tables have it; a dash where nothing is known."""
     return str(interval) if np.isfinite(interval.mean) else "-"

@@ -16,6 +16,8 @@ from scipy import sparse
 
 from tokengeom import NextTokenStatistics
 from tokengeom.extending import Bool, Float, Int, SoftLabels, import_torch
+from tokengeom_studies.common.corrected import reliability
+from tokengeom_studies.common.on_device import cosines, standardised
 
 SEVERAL, ONE, HELD_OUT, TOKENS = "several", "one", "held out", "tokens"
 ITEMS = (SEVERAL, ONE, HELD_OUT, TOKENS)
@@ -106,12 +108,12 @@ class HeldOutText:
     def geometry(self, W: Any, H: Any, kinds: Sequence[str] = ITEMS) -> Geometry:
         """Cosines of tokens (rows of W, mean removed) and of contexts (columns of H), over the pairs that count."""
         W, H = self.placed(W), self.placed(H)
-        found = {kind: _cosines(H[:, some].mT)[apart] for kind, (some, apart) in self._sets.items() if kind in kinds}
+        found = {kind: cosines(H[:, some].mT)[apart] for kind, (some, apart) in self._sets.items() if kind in kinds}
         if TOKENS in kinds:
             rows = W[self._seen]
-            C = _cosines(rows - rows.mean(0))
+            C = cosines(rows - rows.mean(0))
             found[TOKENS] = C[self.torch.ones_like(C, dtype=self.torch.bool).triu(1)]
-        return {kind: _standardised(values) for kind, values in found.items()}
+        return {kind: standardised(values) for kind, values in found.items()}
 
     def everywhere(self, H: Float) -> Float:
         """Columns of contexts that are trained on, with zeros for those that are held out."""
@@ -128,19 +130,8 @@ def agreement(one: Geometry, other: Geometry) -> dict[str, float]:
 def mean_geometry(replicates: Sequence[Geometry]) -> tuple[Geometry, dict[str, float]]:
     """Mean of replicates, and its reliability: the correlation with the mean of as many others [spearman1910]."""
     count, kinds = len(replicates), replicates[0].keys()
-    mean = {kind: _standardised(sum(one[kind] for one in replicates)) for kind in kinds}
+    mean = {kind: standardised(sum(one[kind] for one in replicates)) for kind in kinds}
     if count == 1:
         return mean, dict.fromkeys(kinds, float("nan"))
     pairs = [agreement(replicates[a], replicates[b]) for a in range(count) for b in range(a)]
-    rho = {kind: float(np.mean([pair[kind] for pair in pairs])) for kind in kinds}
-    return mean, {kind: count * x / (1.0 + (count - 1.0) * x) for kind, x in rho.items()}
-
-
-def _cosines(rows: Any) -> Any:
-    unit = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-30)
-    return unit @ unit.mT
-
-
-def _standardised(values: Any) -> Any:
-    values = values - values.double().mean().float()
-    return values / values.double().norm().float().clamp_min(1e-30)
+    return mean, {kind: reliability([pair[kind] for pair in pairs], count) for kind in kinds}

@@ -3,6 +3,8 @@
 Agreement is that of `compare`: the correlation of cosines over pairs of contexts with different supports, and over
 pairs of different tokens. A geometry keeps its cosines over these pairs with mean 0 and length 1, so that the agreement
 of two of them is a sum of products. There are neither intervals nor floors.
+
+`BestRivals` are rivals with the free parameters that suit given runs best.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ from tokengeom.extending import (
 ITEMS = ("contexts", "tokens")
 MOST_CONTEXTS = 4_000
 """Contexts whose pairs are compared; of more, this many are drawn with a fixed seed."""
+WIDENED = 24
+"""How often a grid is widened at most for one choice: by a factor of 10^12."""
+WORTH_WIDENING = 1e-4
+"""Gain in agreement from the values inside a grid to its edge from which on it is widened."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +46,11 @@ class PairGeometry:
     def agreement(self, other: PairGeometry) -> dict[str, float]:
         """Correlation of the cosines of two geometries of the same text, for contexts and for tokens."""
         return {item: float((getattr(self, item) * getattr(other, item)).sum()) for item in ITEMS}
+
+    @staticmethod
+    def mean(runs: Sequence[PairGeometry]) -> PairGeometry:
+        """Mean cosines over runs."""
+        return PairGeometry(*(standardised(sum(getattr(run, item) for run in runs)) for item in ITEMS))
 
 
 class TextOnDevice:
@@ -62,8 +73,8 @@ class TextOnDevice:
             kept = np.sort(np.random.default_rng(0).choice(stats.m, MOST_CONTEXTS, replace=False))
         self.kept = self.torch.as_tensor(kept, device=device)
         group = self.torch.as_tensor(np.asarray(stats.groups.label)[kept].astype(np.int64), device=device)
-        self._apart = group[:, None] != group[None, :]
-        self._different = ~self.torch.eye(stats.V, dtype=self.torch.bool, device=device)
+        self._apart = self.torch.triu(group[:, None] != group[None, :], 1)
+        self._different = self.torch.ones(stats.V, stats.V, dtype=self.torch.bool, device=device).triu(1)
 
     def _placed(self, array: Any) -> Any:
         return self.torch.tensor(np.asarray(array), dtype=self.torch.float32, device=self.device)
@@ -81,26 +92,11 @@ class TextOnDevice:
 
     def _pairs(self, W: Any, kept: Any) -> PairGeometry:
         return PairGeometry(
-            self._standardised(_cosines(kept.mT), self._apart),
-            self._standardised(_cosines(W - W.mean(0)), self._different),
+            standardised(cosines(kept.mT)[self._apart]), standardised(cosines(W - W.mean(0))[self._different])
         )
 
-    def _standardised(self, C: Any, counted: Any) -> Any:
-        C = C * counted
-        C = (C - C.sum(dtype=self.torch.float64).float() / counted.sum()) * counted
-        return C / C.double().square().sum().sqrt().float().clamp_min(1e-30)
-
-    def rivals(self, names: Sequence[str] | None = None) -> dict[str, list[tuple[str, PairGeometry]]]:
-        """Name of each rival explanation that needs no solver -> its candidates, with their free parameters."""
-        known = FitInputs().on(self.stats)
-        candidates = {
-            kind.name: [(rival.chosen, self._rival(rival)) for rival in kind.candidates(known)]
-            for kind in explanation_classes(names)
-            if kind.quick and not kind.ours
-        }
-        return {name: geometries for name, geometries in candidates.items() if geometries}
-
-    def _rival(self, rival: AbstractRival) -> PairGeometry:
+    def rival(self, rival: AbstractRival) -> PairGeometry:
+        """The geometry of a rival with given free parameters."""
         if isinstance(rival, AbstractMatrixRival):
             M = rival.rule(self.stats)(ContextStatistics.of(self.stats))
             return self.matrix_geometry(M.toarray(), rival.power)
@@ -127,9 +123,61 @@ class TextOnDevice:
         return (U * s**power).float(), ((U.mT @ M) * s[:, None] ** (power - 1.0)).float()
 
 
-def _cosines(rows: Any) -> Any:
+def cosines(rows: Any) -> Any:
+    """Cosines of all pairs of rows; 0 with a row of zeros."""
     unit = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-30)
     return unit @ unit.mT
+
+
+def standardised(values: Any) -> Any:
+    """Values with mean 0 and length 1."""
+    values = values - values.double().mean().float()
+    return values / values.double().norm().float().clamp_min(1e-30)
+
+
+class BestRivals:
+    """Every rival that needs no solver; its free parameters are chosen for given runs, on grids that widen."""
+
+    def __init__(self, text: TextOnDevice, names: Sequence[str] | None = None) -> None:
+        known = FitInputs().on(text.stats)
+        kinds = [kind for kind in explanation_classes(names) if kind.quick and not kind.ours]
+        self.text, self._made = text, dict[AbstractRival, PairGeometry]()
+        self.tried = {kind.name: tried for kind in kinds if (tried := list(kind.candidates(known)))}
+
+    def best(self, runs: Sequence[PairGeometry]) -> dict[str, dict[str, Any]]:
+        """Each rival's agreement with every run, at the parameters with the best mean, for contexts and tokens."""
+        return {name: self._best(tried, runs) for name, tried in self.tried.items()}
+
+    def _best(self, tried: list[AbstractRival], runs: Sequence[PairGeometry]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for item in ITEMS:
+            mean = sum(getattr(run, item) for run in runs) / len(runs)
+            rival, edge = self._chosen(tried, item, mean)
+            found[item] = [self._made[rival].agreement(run)[item] for run in runs]
+            if rival.chosen:
+                found.setdefault("chosen", {})[item] = rival.chosen
+                found.setdefault("edge", {})[item] = edge
+        return found
+
+    def _chosen(self, tried: list[AbstractRival], item: str, mean: Any) -> tuple[AbstractRival, str]:
+        """The best candidate, and the edge of the grid it lies on: empty where it lies inside.
+
+        A grid is widened while its best value lies on an edge, until that gains next to nothing.
+        """
+        for _ in range(WIDENED):
+            scores = {rival: self._score(rival, item, mean) for rival in tried}
+            best = max(tried, key=scores.__getitem__)
+            new = [rival for rival in best.beyond(tried) if rival not in scores]
+            inside = [score for rival, score in scores.items() if not rival.beyond(tried)]
+            if not new or scores[best] <= max(inside, default=-2.0) + WORTH_WIDENING:
+                break
+            tried += new
+        return best, best.chosen if new else ""
+
+    def _score(self, rival: AbstractRival, item: str, mean: Any) -> float:
+        if rival not in self._made:
+            self._made[rival] = self.text.rival(rival)
+        return float((getattr(self._made[rival], item) * mean).sum())
 
 
 @dataclass(frozen=True, eq=False)

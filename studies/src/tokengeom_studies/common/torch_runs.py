@@ -6,6 +6,7 @@ falls below given values.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +19,18 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom import NextTokenStatistics, TrainingSettings, predict
-from tokengeom.extending import Float, InputError, LossPath, LossSettings, Network, SilentProgress
+from tokengeom.extending import (
+    Float,
+    InputError,
+    LossPath,
+    LossSettings,
+    Network,
+    SilentProgress,
+    import_torch,
+)
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.model_runs import count_stories
-from tokengeom_studies.common.on_device import PairGeometry, TextOnDevice
+from tokengeom_studies.common.on_device import TextOnDevice
 from tokengeom_studies.common.stepped_training import SteppedTraining
 
 TOLERANCES = {"limit": 1e-3, "nuclear": 1e-3, "gamma2": 2e-3}
@@ -132,18 +141,34 @@ class DeviceText(TextOnDevice):
 
     def kept_prediction(self, name: str, solve: Callable[[], Predicted]) -> Predicted:
         """A prediction from the cache, or solved for and kept there."""
-        path = None if self.cache is None else self.cache / f"{self.stats.hash[:16]}-{name}.npz"
-        if path is not None and path.exists():
-            with np.load(path) as file:
-                facts = {key: float(file[key]) for key in ("loss_gap", "norm_value", "relative_gap")}
-                return Predicted(file["W"], file["H"], **facts, rank=int(file["rank"]))
-        solved = solve()
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}.npz")
-            np.savez(part, **vars(solved))
-            part.replace(path)
-        return solved
+        found = self.cached(name, lambda: vars(solve()))
+        facts = {key: float(found[key]) for key in ("loss_gap", "norm_value", "relative_gap")}
+        return Predicted(found["W"], found["H"], **facts, rank=int(found["rank"]))
+
+    def cached(self, name: str, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Arrays and numbers from the cache, or made and kept there while other processes wait for them."""
+        if self.cache is None:
+            return make()
+        # Locks of files are not there on all systems.
+        import fcntl
+
+        self.cache.mkdir(parents=True, exist_ok=True)
+        path = self.cache / f"{self.stats.hash[:16]}-{name}.npz"
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                part = path.with_suffix(f".{os.getpid()}.npz")
+                np.savez(part, **make())
+                part.replace(path)
+        with np.load(path) as file:
+            return dict(file)
+
+
+def release(text: HasLossGap) -> None:
+    """Give back the memory of trainings that are over: recorded steps on a GPU hold activations until collected."""
+    gc.collect()
+    if text.device != "cpu":
+        import_torch().cuda.empty_cache()
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,15 +213,3 @@ def first_below(
             return
         while remaining and gap <= remaining[0]:
             yield Reached(remaining.pop(0), gap, run.step, time.monotonic() - began, W.clone(), H.clone())
-
-
-def best_candidates(
-    rivals: Mapping[str, Sequence[tuple[str, PairGeometry]]], run: PairGeometry
-) -> dict[str, dict[str, float | str]]:
-    """Agreement of each rival with a run; of several candidates, that which agrees best with the contexts."""
-    best: dict[str, dict[str, float | str]] = {}
-    for name, candidates in rivals.items():
-        scored = [(candidate.agreement(run), chosen) for chosen, candidate in candidates]
-        agreement, chosen = max(scored, key=lambda pair: pair[0]["contexts"])
-        best[name] = {**agreement, "chosen": chosen} if chosen else dict(agreement)
-    return best
