@@ -60,6 +60,8 @@ from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_te
 
 FIRST_SEED = 500
 """Seed of the first replicate of a simulation; no network has it."""
+BARE_SEED = 100
+"""First seed of a network without a last norm."""
 
 
 class ExplainedShare(AbstractMeasuredStudy):
@@ -239,8 +241,10 @@ class _Measurement:
     def train(self, network: str) -> None:
         """Train every seed of a network, and keep where it reached each loss gap."""
         for seed in range(self.recipe["seeds"]):
-            settings = self._settings(network.removesuffix(WITHOUT), seed)
-            built = without_last_norm(self.text.stats, settings) if network.endswith(WITHOUT) else None
+            bare = network.endswith(WITHOUT)
+            # Networks with and without a last norm must not start from the same weights.
+            settings = self._settings(network.removesuffix(WITHOUT), seed + BARE_SEED * bare)
+            built = without_last_norm(self.text.stats, settings) if bare else None
             for target, read in self._reads(settings, built):
                 self.read.setdefault((network, target), []).append(read)
         for gap in self.recipe["gaps"]:

@@ -156,7 +156,7 @@ class Generalisation(AbstractMeasuredStudy):
         answers["certified or simulated"] = share_of(row[CERTIFIED] >= row[SIMULATED] - NEAR for row in tops)
         tables = {
             "hypotheses": self.answers(answers),
-            **({"top tokens": table_of(tops)} if tops else {}),
+            **({"top tokens": _by_text(tops)} if tops else {}),
             "correlations": _correlations(cells),
             "predictors": _predictors(cells, correlations),
             "trainings": table_of([{"text": c.text, "loss gap": c.target, **row} for c in cells for row in c.means]),
@@ -195,6 +195,17 @@ def _tops(rows: Sequence[Row]) -> list[dict[str, Any]]:
         means = {name: float(np.mean([row[name] for row in some])) for name in (SIMULATED, CERTIFIED)}
         found.append({"text": text, "loss gap": target, "training": training, "seeds": len(some), **means})
     return found
+
+
+def _by_text(tops: Sequence[Mapping[str, Any]]) -> Table:
+    """The same for each text and loss gap: means over trainings, and in how many the proven one is as often right."""
+    found = []
+    for text, target in dict.fromkeys((row["text"], row["loss gap"]) for row in tops):
+        own = [row for row in tops if (row["text"], row["loss gap"]) == (text, target)]
+        means = {name: float(np.mean([row[name] for row in own])) for name in (SIMULATED, CERTIFIED)}
+        as_often = sum(row[CERTIFIED] >= row[SIMULATED] - NEAR for row in own)
+        found.append({"text": text, "loss gap": target, **means, "as often": f"{as_often} of {len(own)}"})
+    return table_of(found)
 
 
 class _Found:

@@ -257,7 +257,9 @@ class ExplainedCells:
         for run in self.runs:
             names = self.explanations(run)
             rivals = [x for x in names if not is_tied(x) and not x.startswith(("network ", "at the loss", "in the"))]
-            best = max(rivals, key=lambda name: np.nan_to_num(self._mean(run, name, SEVERAL), nan=-1.0), default="")
+            if not rivals:
+                continue
+            best = max(rivals, key=lambda name: np.nan_to_num(self._mean(run, name, SEVERAL), nan=-1.0))
             shown = {
                 "simulated": simulated(MAIN, run["network"]),
                 "simulated, kernel": simulated(KERNEL, run["network"]),
