@@ -182,7 +182,9 @@ def ours(folder: Path, text: Path, contexts: int, device: str) -> None:
         seconds = elapsed()
     assert curve.stats is not None, "it was made here"
     rows = Merging.of(curve.stats.P).a.size
-    finish(seconds, [curve.points[0].m, round(1000 * forward[0]), curve.stats.V, rows, int(curve.points[0].is_proxy)])
+    point = curve.points[0]
+    numbers = [point.m, round(1000 * forward[0]), curve.stats.V, rows, int(point.is_proxy), len(point.comparison.at)]
+    finish(seconds, numbers)
 
 
 def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: argparse.Namespace) -> None:
@@ -192,8 +194,8 @@ def measure(benchmark: Benchmark, model: str, folder: Path, text: Path, given: a
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
     repeats = "once" if given.repeats == 1 else f"median of {given.repeats}"
     own = measured["tokengeom"]
-    m, forward_ms, V, rows, is_proxy = own.answer
-    reached = "compared with the proxy" if is_proxy else "compared with L_mm and at the loss"
+    m, forward_ms, V, rows, is_proxy, norms = own.answer
+    reached = f"compared with {'the proxy' if is_proxy else 'L_mm'} and at the loss in {norms} norm{'s' * (norms != 1)}"
     name = f"compare --model, {model}, V={V:,} ({rows:,} merged), {m:,} contexts of {given.name}"
     note = f"weights of {size:.0f} MB"
     job = benchmark.job(f"{name}, with forward passes", repeats=repeats, note=note)

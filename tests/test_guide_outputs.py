@@ -83,5 +83,5 @@ def test_the_readme_has_the_numbers_of_the_checkpoint() -> None:
         printed("does_my_model_obey"),
     )[0]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert f"is {contexts} of its contexts, {tokens} of its tokens, and yes" in readme
+    assert f"the answer is {contexts} of its contexts, {tokens} of its tokens, and yes." in readme
     assert "Another explanation, PMI, fits the model better" in printed("does_my_model_obey")

@@ -124,11 +124,13 @@ def test_the_numbers_of_the_picture_are_those_that_were_written_with_it(page: st
     caption = " ".join((ROOT / page).read_text(encoding="utf-8").split("novel.png)", 1)[1].split("\n\n", 2)[1].split())
     written = (ROOT / "docs" / "pictures" / "novel.txt").read_text(encoding="utf-8")
     share, contexts, tokens = re.findall(r"\(([\d.]+%) of the text's\), contexts=(\d+), vocabulary=(\d+)", written)[0]
-    value, chance = re.findall(r"geometry of tokens in this training \(agreement ([\d.]+), chance ([\d.]+)\)", written)[
-        0
-    ]
-    assert f"all {tokens} tokens that were kept the correlation is {value}, where chance gives {chance}" in caption
-    assert f"one training, on {contexts} frequent contexts of two words, which cover {share} of the text" in caption
+    trainings = {5: "five"}[written.count("Run(model=transformer")]
+    explained, numbers = re.findall(
+        r"and (\d+%) \[.*?geometry of tokens (\(agreement .*? attainable [\d.]+\))", written
+    )[0]
+    common = f"explains {explained} of what the {trainings} trainings have in common {numbers}"
+    assert f"all {tokens} tokens that were kept the prediction {common}" in caption
+    assert f"The {contexts} contexts of two words cover {share} of the text" in caption
 
 
 def test_the_paper_counts_the_hypotheses_as_they_were_decided() -> None:

@@ -59,12 +59,14 @@ def test_runs_that_were_read_at_another_loss_fail_the_check() -> None:
 
 
 def test_agreement_is_corrected_for_seeds_and_for_the_noise_of_features() -> None:
-    found = judged(gamma2=0.72, between=0.81, features=0.68, reliability=0.9).tables["corrected"]
+    tables = judged(gamma2=0.72, between=0.81, features=0.68, reliability=0.9).tables
+    found = tables["corrected"]
     assert [float(x) for x in found["gamma_2"][0].split(" / ")] == pytest.approx([0.8, 0.8], abs=1e-3)
     # 0.68 / sqrt(0.81 * 0.9)
     features = [float(x) for x in found["unconstrained features"][0].split(" / ")]
     assert features == pytest.approx([0.796, 0.796], abs=1e-3)
-    assert found["gamma_2 ahead of unconstrained features / behind, contexts"] == ["2 / 0"]
+    assert tables["leads"]["ahead of"][1] == "unconstrained features"
+    assert tables["leads"]["contexts"][1] == "in 2 of 2 cells, behind in 0; mean difference +0.004"
 
 
 def test_a_free_parameter_on_the_edge_of_its_grid_is_counted() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from study_cases import counted_text
 from tokengeom.extending import GD, NetworkShape, SilentProgress
-from tokengeom_studies.common.compared_cells import CELL, cells, missed_table
+from tokengeom_studies.common.compared_cells import CELL, cells, shared_tables
 from tokengeom_studies.common.compared_trainings import Comparer, NormedMLP, Training, adapted_below, measure_trainings
 from tokengeom_studies.common.measured import Rows
 from tokengeom_studies.common.torch_runs import DeviceText
@@ -34,7 +34,7 @@ def test_rows_have_every_seed_loss_and_comparison(comparer: Comparer) -> None:
         ("free", 0.5, 3),
         ("free", 0.2, 3),
     ]
-    assert missed_table(rows)["seeds that reached it"] == ["0 of 3", "0 of 3"]
+    assert shared_tables(rows, found, {})["not reached"]["seeds that reached it"] == ["0 of 3", "0 of 3"]
     cell = found[1]
     assert set(cell.between("contexts")) == {(1, 0), (2, 0), (2, 1)}
     assert 0.3 < cell.reproducible("contexts") <= 1.0

@@ -49,8 +49,8 @@ def test_an_answer_needs_three_quarters_of_the_texts() -> None:
 
 def test_agreement_is_corrected_for_what_seeds_agree_to() -> None:
     row = cell_row("mlp", "mlp", {"nuclear": 0.6}, {"R": 0.4}, between=0.64)
-    found = Efficiency().judge(Efficiency().recipe(), [*rows(0.0, 0.5), row]).tables["trainings"]
-    assert found["corrected, tokens"][-1].startswith("0.75")
+    found = Efficiency().judge(Efficiency().recipe(), [*rows(0.0, 0.5), row]).tables["cells"]
+    assert found["nuclear"][-1] == "0.750 / 0.750"
 
 
 def test_the_curve_is_the_increasing_one_of_least_squares() -> None:

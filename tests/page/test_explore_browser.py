@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,11 @@ def test_search_box_follows_the_combobox_pattern(explorer: Opened) -> None:
     box.press("ArrowDown")
     box.press("Enter")
     assert explorer.state()["selected"] == {"kind": "tokens", "item": 0}
+
+
+def test_characters_that_are_not_seen_are_written_as_in_tables(explorer: Opened) -> None:
+    for name in ("a\nb", "\t", "\r", "\x1b[3", "\x85", "\u200b", "\u2028"):
+        assert explorer.ask(f"exploreData.legible({json.dumps(name)})") == ascii(name)[1:-1]
 
 
 # ---- selection ------------------------------------------------------------------------------------------------------

@@ -114,6 +114,7 @@ def test_the_page_starts_with_the_figure_of_the_verdict() -> None:
     [
         (Agreement(-0.25), "contexts: agreement \u22120.25; explains at least 0%"),
         (Agreement(0.5, null=0.1), "contexts: agreement 0.50; floor: chance 0.10; explains at least 25%"),
+        (Agreement(0.3125, null=0.1), "contexts: agreement 0.31; floor: chance 0.10; explains at least 9.7%"),
     ],
 )
 def test_the_figure_says_what_is_known(one: Agreement, expected: str) -> None:

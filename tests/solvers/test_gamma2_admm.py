@@ -11,9 +11,9 @@ from gamma2_cases import semidefinite_point
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Gamma2Loss, largest_lam
+from tokengeom.solvers.gamma2_admm import FIRST_RHO, Gamma2ADMM, Gamma2Loss, largest_lam
 from tokengeom.solvers.gamma2_factors import Triplets
-from tokengeom.solvers.logit_admm import LogitADMM
+from tokengeom.solvers.logit_admm import LARGEST_DIVISOR, LogitADMM
 
 
 def problem(V: int, m: int, seed: int, lam: float, device: str | None = None) -> Gamma2Logits:
@@ -169,6 +169,16 @@ def test_the_strength_that_follows_the_loss_is_that_of_the_point_with_this_loss(
     assert warm.certificate.value == pytest.approx(cold.certificate.value, rel=2e-4)
 
 
+def test_rho_at_a_low_loss_is_that_of_the_middle_direction_of_the_supports() -> None:
+    loss = problem(21, 30, 0, 1.0).loss
+    _, state, _ = Gamma2ADMM().near_loss(loss, 1e-7, None, 1e-6)
+    # Weights are uniform and no rows are merged, so a centred column sums to 0.
+    S = (loss.P > 0).astype(float)
+    s = np.linalg.svd((S - S.mean(axis=0)) / (21 * 30) ** 0.5, compute_uv=False)
+    s = np.sort(s[s > 1e-6 * s[0]])
+    assert state.rho * s[s.size // 2] == pytest.approx(FIRST_RHO / LARGEST_DIVISOR)
+
+
 @pytest.mark.parametrize("lam", [1e-2, 1e-4, 1e-6])
 def test_from_high_to_low_losses_a_proof_takes_at_most_three_times_the_iterations_of_the_nuclear_norm(
     lam: float,
@@ -205,5 +215,9 @@ def test_factors_are_cut_where_their_value_is_smallest() -> None:
     whole = triplets.factors(state.r, state.c)
     value, factors, _ = term._cut(triplets)
     assert p.value(factors) == value
-    grid = [term._shortened(whole, triplets, excess)[0] for excess in np.geomspace(1e-5, 1.0, 200)]
+    rows, columns = ((whole.W**2).sum(axis=1), (whole.H[0] ** 2).sum(axis=0))
+    grid = []
+    for square in float(triplets.s.sum()) * (1.0 + np.geomspace(1e-5, 1.0, 200)):
+        short = (np.minimum(square / lengths, 1.0) ** 0.5 for lengths in (rows, columns))
+        grid.append(p.value(whole.shortened(*short)))
     assert value <= min(p.value(whole), 1.01 * min(grid))

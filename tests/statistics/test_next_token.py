@@ -179,7 +179,8 @@ def test_a_verb_refuses_anything_else_and_says_what_to_do(tmp_path: Path) -> Non
     (tmp_path / "x.txt").write_text("a b")
     count_pairs([[0, 1]], tmp_path / "pairs", context=1)
     for given_, message in (
-        (tmp_path / "x.txt", r"x\.txt' is not a folder of them.* count it first: stats = tg\.count\('.*x\.txt'\)"),
+        (tmp_path / "x.txt", r"x\.txt' is not a folder of them.* count it first: tokengeom count '.*txt' --out"),
+        (tmp_path / "x.txt", r".* or stats = tg\.count\('.*x\.txt'\) in Python"),
         (tmp_path / "missing", "does not exist"),
         (tmp_path / "pairs", r"holds 'tokengeom-pairs'.* count it first"),
         (np.ones((2, 2)), r"got an array.*from_counts\(counts\) or \.from_probabilities"),

@@ -140,7 +140,8 @@ class Neighbours:
 
     def __repr__(self) -> str:
         nearest = ", ".join(f"{shown(row.name)} {row.cosine:.2f}" for row in self.rows[:3])
-        return f"Neighbours({self.item.kind} {shown(self.item.name)}: {nearest or 'none'})"
+        note = f". {self.item.note}" if self.item.note else ""
+        return f"Neighbours({self.item.kind} {shown(self.item.name)}: {nearest or 'none'}{note})"
 
     def _repr_html_(self) -> str:
         columns, sentences = (self.item.kind, "cosine", "shared", "of"), [self.caption, *self.notes]

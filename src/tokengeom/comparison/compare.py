@@ -10,6 +10,7 @@ factors ``M = U Sigma V^T``, ``W = U Sigma^{1/2}`` (V x r), ``H = Sigma^{1/2} V^
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -86,6 +87,8 @@ LARGE_GROUPS = 3
 LARGE_SHARE = 0.1
 """Share of the pairs of contexts from which on these are large."""
 NAMED_TOKENS = 4
+EFFICIENCY_LOGITS = 50_000_000
+"""Logits up to which the smallest norm with their loss is compared with their own: of more it takes minutes."""
 
 
 @takes(CompareSettings)
@@ -162,10 +165,11 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, within: float, prog
         limitations = [] if in_limit else loss_limitations(prediction, inputs.gap)
         if prediction.relative_gap > within:
             limitations.append(f"Its norm is proven only to a relative gap of {prediction.relative_gap:.1e}.")
-    if isinstance(prediction, FeaturePrediction | TiedPrediction):
+    known = prediction.stats if isinstance(prediction, ProxyPrediction) else prediction
+    if isinstance(known, FeaturePrediction | NextTokenStatistics | TiedPrediction):
         notes: list[str] = []
         if not at:
-            at, notes = predictions_at(inputs.gap, prediction, settings.at_loss, settings.tolerance, progress)
+            at, notes = predictions_at(inputs.gap, known, settings.at_loss, settings.tolerance, progress)
         at, unproven = proven(at, within)
         limitations += [*notes, *unproven]
     if isinstance(prediction, FeaturePrediction):
@@ -203,7 +207,9 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     agreements = flat_names(ours | _context_sums(inputs, settings))
     tables, circumstances = tables_of(agreements), _circumstances(inputs, target)
     judged = next((at for at in inputs.at if at.norm == norm), None)
-    efficiency = (float("nan"), float("nan")) if judged is None else judged.efficiency(inputs.run.logits)
+    efficiency = (float("nan"), float("nan"))
+    if judged is not None and math.prod(inputs.size) <= EFFICIENCY_LOGITS:
+        efficiency = judged.efficiency(inputs.run.logits)
     verdict = judge(Evidence.of(tables, rows, target, inputs.gap, circumstances))
     return Comparison(
         prediction_kind="features",

@@ -33,7 +33,7 @@ An item that was seen rarely moves far by chance alone. With halves ``A, A'`` an
 is positive for an item that lies elsewhere in every half of the other text than in both halves of its own. It is known
 for items with `FEWEST_WINDOWS` windows in every half: with one or two, both halves are often equal by chance. In two
 samples of one text it is positive by chance alone: for 1 item in 15 if the six numbers are independent and alike, and
-measured for 2 to 4% (Moby Dick, windows drawn at random) and 3 to 6% (synthetic languages).
+measured for 2 to 4% (a novel, windows drawn at random) and 3 to 6% (synthetic languages).
 """
 
 from __future__ import annotations

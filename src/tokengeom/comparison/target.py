@@ -19,7 +19,7 @@ from scipy.sparse import csc_array
 from tokengeom.comparison.agreement import BY_FREQUENCY, Agreement, Name
 from tokengeom.comparison.explanations.base import ExplanationInfo
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.core.errors import ProblemError
+from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, rounded_percent
 from tokengeom.core.progress import AbstractProgress
@@ -27,9 +27,10 @@ from tokengeom.core.settings import is_several
 from tokengeom.models.factored import FACTORED
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.results.convert import Matches
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
 from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.loss_path import FITTED_FROM, LossPath
 from tokengeom.theory.tied import TiedPrediction
 from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
 
@@ -44,6 +45,8 @@ NOT_IN_NETWORKS = ("gd", "ngd")
 """Optimizers with which networks do not keep the norm small that unconstrained features do: measured in 2 of 7."""
 AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
 """Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
+AT_HIGH_LOSS_ENTRIES = {"nuclear": 20_000_000, "gamma2": 400_000}
+"""The same at a loss gap that is so high that factors are fitted to it."""
 FEWEST_GROUPS = 10
 """Support groups or tokens below which their arrangement is not judged."""
 SAME_LOSS = 0.02
@@ -179,12 +182,16 @@ def meaning(flat: str) -> str:
     return f"{TARGETS[key].phrase}: {MEANINGS[number]}" if key else MEANINGS[number]
 
 
-def norms_at_loss(P: csc_array, asked: bool | None) -> tuple[str, ...]:
-    """Norms in which to predict at a loss for these probabilities: all or none as asked, or where that is fast."""
+def norms_at_loss(P: csc_array, asked: bool | None, share: float = 0.0) -> tuple[str, ...]:
+    """Norms in which to predict at a loss for these probabilities: all or none as asked, or where that is fast.
+
+    ``share``
+        The loss gap as a share of that of a uniform guess, where it is known: high ones are fast.
+    """
     if asked is not None:
         return tuple(AT_LOSS_ENTRIES) if asked else ()
-    entries = Merging.of(P).entries
-    return tuple(norm for norm, most in AT_LOSS_ENTRIES.items() if entries <= most)
+    entries, most = Merging.of(P).entries, AT_HIGH_LOSS_ENTRIES if share >= FITTED_FROM else AT_LOSS_ENTRIES
+    return tuple(norm for norm in most if entries <= most[norm])
 
 
 def too_large(P: csc_array) -> str:
@@ -198,30 +205,32 @@ def too_large(P: csc_array) -> str:
 
 def predictions_at(
     gap: float | None,
-    prediction: FeaturePrediction | TiedPrediction,
+    prediction: FeaturePrediction | NextTokenStatistics | TiedPrediction,
     asked: bool | None,
     tolerance: float,
     progress: AbstractProgress,
 ) -> tuple[tuple[LossPrediction, ...], list[str]]:
     """Predictions at a loss gap in each norm, and why one is missing; ``asked`` as in `norms_at_loss`.
 
-    Beside a prediction with ties it is the one without them, at the same loss and in the same norm.
+    Statistics stand for a prediction in the limit that was not made, since it would take too long. Beside a prediction
+    with ties it is the one without them, at the same loss and in the same norm.
     """
-    if asked is False:
+    if asked is False or (gap is None and isinstance(prediction, NextTokenStatistics)):
         return (), []
     wanted, untied, unknown = tuple(AT_LOSS), "", ""
+    largest = math.log(prediction.P.shape[0]) - prediction.entropy
     if isinstance(prediction, TiedPrediction):
         if prediction.in_limit:
             return (), []
         gap, wanted = prediction.loss_gap, (prediction.norm,)
         untied, unknown = "without ties ", "What ties change is not known. "
-    elif gap is not None and not gap < prediction.largest_gap:
+    elif gap is not None and not gap < largest:
         return (), [
             f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
-            f"uniform guess, {prediction.largest_gap:.3g}."
+            f"uniform guess, {largest:.3g}."
         ]
     assert gap is not None, "a prediction in the limit has all probabilities"
-    norms = [norm for norm in norms_at_loss(prediction.P, asked) if norm in wanted]
+    norms = [norm for norm in norms_at_loss(prediction.P, asked, gap / largest) if norm in wanted]
     if not norms:
         return (), [f"{unknown}No prediction was made {untied}at the loss reached: {too_large(prediction.P)}"]
     left_out = [NORMS[norm] for norm in wanted if norm not in norms]
@@ -229,10 +238,10 @@ def predictions_at(
     notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
     predictions = []
     for norm in norms:
-        path = LossPath.beside(prediction, LossSettings(norm=norm, tolerance=tolerance))
         try:
+            path = LossPath.beside(prediction, LossSettings(norm=norm, tolerance=tolerance))
             predictions.append(path.at(gap, progress))
-        except ProblemError as problem:
+        except (ProblemError, ResourceError) as problem:
             said = f"The prediction {untied}at the loss reached failed in the {NORMS[norm]}: {problem}"
             notes.append(f"{unknown}{said}")
     return tuple(predictions), notes
@@ -408,8 +417,8 @@ def feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[str
         sentences.append(f"L_mm is proven only to a relative gap of {proof.relative_gap:.1e}.")
     if not prediction.suffices(d):
         sentences.append(
-            f"The run has d={d} < rank L_mm = {prediction.rank}: it cannot represent the predicted geometry, so "
-            "disagreement is expected and is not evidence against the prediction."
+            f"The run has d={d} < rank L_mm = {prediction.rank}: it cannot have the geometry predicted in the limit, "
+            "so disagreement with that is expected and is not evidence against it."
         )
     if prediction.proxy_is_exact:
         sentences.append("The proxy is exact here: its numbers equal those of L_mm as far as L_mm is unique.")

@@ -36,7 +36,9 @@ from tokengeom.problems.backend import Backend
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.loss_path import FITTED_FROM
 from tokengeom.theory.predict import estimate_prediction
+from tokengeom.theory.proxy import predict_leading_proxy
 from tokengeom.theory.solving_time import measure_speed
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.simulate import estimate_simulation
@@ -54,9 +56,11 @@ REHEARSAL = 0.7
 """Seconds of training per model that the estimate is made from."""
 PASSES, PASSES_PER_PERMUTATION, PASSES_OF_RIVALS = 8_000, 40, 20_000
 """Passes over the cosines of tokens and of contexts per run: of a comparison, and of the rivals."""
+FITS_OF_RIVALS = 50
+"""Time of the rivals of a proxy, which are as large, in units of that of the proxy."""
 READ_SHARE, FEWEST_READ = 20, 8
 """One of so many contexts, and at least so many, are read to estimate how long it takes to read them all."""
-PROXY_SECONDS, CUT_SECONDS, PAGE_SECONDS = 10.0, 0.5, 2.0
+PROXY_SECONDS, CUT_SECONDS, PAGE_SECONDS = 2.0, 0.5, 1.0
 """Expected durations of what is not measured: a proxy, cutting counted pairs, and writing the page."""
 PAGE = "Writing the page"
 R = TypeVar("R", bound=AbstractResult)
@@ -243,9 +247,13 @@ def measure_limit(proxy: bool | None, stats: NextTokenStatistics) -> Estimate:
 
 def measure_at_loss(norm: str, is_read: bool, stats: NextTokenStatistics) -> Estimate | None:
     """Time and memory of a prediction at a loss; None where none is made."""
-    if norm not in norms_at_loss(stats.P, None):
+    gap, largest = _typical_gap(is_read, stats), math.log(stats.V) - stats.entropy
+    if is_read and norm not in norms_at_loss(stats.P, None):
+        # Of so large a problem a prediction is made at a high loss alone.
+        gap = FITTED_FROM * largest
+    if norm not in norms_at_loss(stats.P, None, gap / largest):
         return None
-    return estimate_prediction(stats, loss_gap=_typical_gap(is_read, stats), norm=norm, tolerance=AT_LOSS_TOLERANCE)
+    return estimate_prediction(stats, loss_gap=gap, norm=norm, tolerance=AT_LOSS_TOLERANCE)
 
 
 def _typical_gap(is_read: bool, stats: NextTokenStatistics) -> float:
@@ -284,7 +292,10 @@ def measure_rivals(
     """
     compared, steps = measure_comparison(passes, stats), SEEDS * MOST_STEPS
     if like is None and wants_proxy(stats, proxy):
-        return compared
+        began = time.perf_counter()
+        predict_leading_proxy(stats, SilentProgress())
+        fits = FITS_OF_RIVALS * (time.perf_counter() - began)
+        return Estimate("", 0.5 * compared.shortest + fits, compared.longest + 1.5 * fits)
     per_product = measure_speed(Backend.on(), stats.V, stats.m).product
     trained = 3.0 * seen_tokens(stats.P).size * stats.m * LARGEST_DIM * steps * per_product
     parts = [compared, Estimate("", trained / 4, trained)]

@@ -86,8 +86,8 @@ def explained_share(agreement: Agreement) -> str:
     if math.isfinite(agreement.reproducible):
         return agreement.explained_text() or DASH
     at_chance = agreement.has_floor and not agreement.above_floor
-    # A bound from below is not rounded up.
-    return f"at least {0 if at_chance else math.floor(100 * explained_bounds(agreement)[0])}%"
+    # A bound from below is not rounded up; its decimal shows that it is the rounded share of the verdict's sentence.
+    return f"at least {0 if at_chance else math.floor(1000 * explained_bounds(agreement)[0]) / 10:.3g}%"
 
 
 def maths(sentence: str) -> Markup:

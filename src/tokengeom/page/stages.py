@@ -20,6 +20,7 @@ read on more contexts (`tokengeom.page.tied_stages`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,7 @@ from tokengeom.comparison.monitor import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import AT_LOSS, norms_at_loss
-from tokengeom.core.errors import CorpusError, ProblemError
+from tokengeom.core.errors import CorpusError, ProblemError, ResourceError
 from tokengeom.core.resources import Estimate
 from tokengeom.page.chosen_settings import Choice, choose
 from tokengeom.page.compare_models import predict_or_proxy, solver_device
@@ -412,16 +413,15 @@ def _compared(model: str, executor: Executor) -> list[Run | ModelStates]:
 
 def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None:
     """The prediction at the loss of a model; None where there is none, or it would take minutes."""
-    prediction, compared = _predicted(executor), _compared(model, executor)
-    if not compared or isinstance(prediction, ProxyPrediction):
-        return None
-    gap = compared[0].loss_gap
-    if not 0 < gap < prediction.largest_gap or norm not in norms_at_loss(prediction.P, None):
+    compared = _compared(model, executor)
+    stats, gap = executor.statistics, compared[0].loss_gap if compared else 0.0
+    share = gap / (math.log(stats.V) - stats.entropy)
+    if not 0 < share < 1 or norm not in norms_at_loss(stats.P, None, share):
         return None
     device = "cpu" if executor.plan.models is None else solver_device(executor.plan.settings.device)
     try:
-        at_loss = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, device=device)
-    except ProblemError:
+        at_loss = predict(stats, loss_gap=gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, device=device)
+    except (ProblemError, ResourceError):
         return None
     return at_loss if at_loss.rank > 0 else None
 

@@ -73,8 +73,8 @@ TRAINED_SECONDS = {TIED: 6.0, SIMULATED: 6.0, COMPARISON: 4.0}
 """The same where the network is trained, and the contexts are those of the other stages."""
 MOST_TRAINED_WORK = 4e6
 """Entries that one step of the solver touches, at most, where nobody asked for ties: the solve takes seconds."""
-MORE_ITERATIONS = 4.0
-"""Most iterations at the loss that a training reaches, in units of those that are expected of any loss."""
+FEWEST_ITERATIONS, MOST_ITERATIONS = 1.5, 3.0
+"""Iterations at the loss that a training reaches, in units of the fewest and the most that are expected of any loss."""
 COUNTS = 1.5
 """Time of counting all contexts of the text, in units of that of counting few."""
 FEWER, MORE = 0.5, 2.0
@@ -294,13 +294,13 @@ def measure_where_tied(
 def _measure_tied(stats: NextTokenStatistics) -> Estimate:
     """At the loss of a trained network, and in the gamma_2 norm, it takes several times the usual iterations."""
     one = estimate_prediction(stats, loss_gap=SOME_GAP, ties=TIES)
-    return Estimate(one.what, one.shortest, MORE_ITERATIONS * one.longest, one.bytes)
+    return Estimate(one.what, FEWEST_ITERATIONS * one.shortest, MOST_ITERATIONS * one.longest, one.bytes)
 
 
 def _measure_alike(like: TrainingSettings, stats: NextTokenStatistics) -> Estimate:
     """To the loss of a trained network, which may be lower than the one that the rehearsal expects."""
     one = measure_tied_rival(like, stats)
-    return Estimate(one.what, one.shortest, MORE * one.longest, one.bytes)
+    return Estimate(one.what, MORE * one.shortest, MORE * one.longest, one.bytes)
 
 
 def _measure_solving(settings: ReportSettings, ties: str | None, stats: NextTokenStatistics) -> Estimate:

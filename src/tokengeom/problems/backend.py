@@ -34,6 +34,8 @@ Array = Any
 
 UNIT = float(np.finfo(np.float64).eps) / 2
 """Unit of rounding of float64."""
+SVD_SIDE = 1500
+"""Up to this smaller side an SVD takes seconds; beyond it the Gram matrix is used."""
 DENSE = 0.2
 """Share of entries that are not 0 from which on a matrix is kept dense: its products are then faster."""
 GRAM_RANK_TOLERANCE = 1e-7

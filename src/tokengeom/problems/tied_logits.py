@@ -183,9 +183,13 @@ class TiedLogits(AbstractProblem["Array | MaxNormFactors", "Array | Blocks"]):
             return x.norm(self.backend)
         return self.backend.proven_nuclear_norm(x.T)
 
+    def value(self, x: Array | MaxNormFactors) -> float:
+        """The objective of an answer."""
+        return self.loss_gap(x) + self.lam * self.norm(x)
+
     def certify(self, x: Array | MaxNormFactors, dual: Array | Blocks | None) -> Certificate:
         """Certificate of an answer and a change ``R - P``, which is made feasible; value and bound without H."""
-        value = self.loss_gap(x) + self.lam * self.norm(x)
+        value = self.value(x)
         if dual is None:
             return Certificate(0.0, float("inf"), value, float("-inf"))
         bound, residual = self.loss.proven_bound(dual, self.proven_dual_norm)

@@ -28,20 +28,21 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import itemgetter
 from typing import ClassVar, cast, final
 
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.problems.backend import Array, Blocks
+from tokengeom.problems.backend import Array, Backend, Blocks
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Computed, plain
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.problems.tied_logits import TiedLogits
 from tokengeom.solvers.anderson import MEMORY as FEW
 from tokengeom.solvers.gamma2_factors import FIT_ACCURACY, Triplets, fit_from_state
-from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
+from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state, mean_of
 from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
 
 POWER = 0.3
@@ -62,9 +63,8 @@ LARGEST_COST = 0.5
 MEMORY = 15
 LARGEST_REMEMBERED = 10_000_000
 """Entries of the logits up to which acceleration remembers more steps: at low losses that halves the iterations."""
-LARGE, LARGE_DIVISOR = 2_000_000, 3.0
-"""Entries of the logits from which on a problem is large, and the number by which its first rho is divided at a low
-loss: from a larger one, acceleration is rejected again and again."""
+FIRST_RHO = 0.3
+"""The first rho at a low loss, in units of 1 over the median singular value of the centred support."""
 GUIDING = 10
 """Iterations for one strength, where a strength is looked for."""
 GUIDED = 0.05
@@ -105,8 +105,7 @@ class AbstractWeightedTerm(ABC):
         """What an iterate proves; the answer is a `MaxNormFactors` and the dual a `WeightedDual`."""
 
 
-@final
-class Gamma2Run(AbstractSolve):
+class AbstractGamma2Run(AbstractSolve):
     """One solve: its state with the weights ``r`` and ``c``, and the best value and best lower bound so far.
 
     ``settling``
@@ -134,17 +133,28 @@ class Gamma2Run(AbstractSolve):
     def advance(self, *, checked: bool, balanced: bool) -> bool:
         """One iteration, in which the gap is computed or not, and rho balanced or not."""
         self.iterations += 1
-        moved = self.find_Z(self.term.prox, balanced)
-        thresholded = Triplets.of(self.backend, self.reflected, 1.0 / self.rho)
+        moved = self.first_half(measured=balanced)
+        thresholded, X = self.second_half()
         if checked:
             self.check(self.term.bounds(self.w, self.rho, self.Z, thresholded))
-        X = thresholded.X
         if balanced:
             apart = self.backend.norm(Computed(self.layout, lambda k: X[k] - self.Z[k]))
             if self.rebalance(apart, moved, FORGIVEN):
                 return checked
         self._move(X, *self._raised_weights(thresholded))
         return checked
+
+    @abstractmethod
+    def first_half(self, *, measured: bool) -> float:
+        """Compute Z; where ``measured``, the norm of its change since the last iteration."""
+
+    @abstractmethod
+    def second_half(self) -> tuple[Triplets, Blocks]:
+        """The matrix whose norm is the smallest, with its singular triplets, and the state's other half."""
+
+    def scales(self, c: Array) -> Array:
+        """What weights of the columns scale the columns of the state by."""
+        return c
 
     def _raised_weights(self, thresholded: Triplets) -> tuple[Array, Array]:
         """The weights after one step up."""
@@ -185,10 +195,11 @@ class Gamma2Run(AbstractSolve):
         if self.memory.is_empty:
             self.scale = max(self.backend.norm(self.w), 1e-300)
         here, rejected = self._packed(self.r, self.c), self.memory.rejected
+        of_columns = self.scales(c) / self.scales(self.c)
         for k, part in enumerate(self.layout.slices):
             w, Z = self.w[k], self.Z[k]
             plain = w + self.settings.relaxation * (X[k] - Z)
-            ratio = (r / self.r)[:, None] * (c[part] / self.c[part])[None, :]
+            ratio = (r / self.r)[:, None] * of_columns[None, part]
             self.memory.add(k, Z * ratio + plain - Z - w)
         self.memory.add_vector(self._packed(r, c) - here)
         self.memory.step(self.w)
@@ -209,6 +220,20 @@ class Gamma2Run(AbstractSolve):
         moved_r, moved_c = packed[:rows] * (self.backend.world**0.5 / self.scale), packed[rows:] / self.scale
         limited_r, limited_c = xp.clip(moved_r, r / most, r * most), xp.clip(moved_c, c / most, c * most)
         return self._normalised(limited_r, shared=True), self._normalised(limited_c, shared=False)
+
+
+@final
+class Gamma2Run(AbstractGamma2Run):
+    """One solve whose state is the scaled logits."""
+
+    def first_half(self, *, measured: bool) -> float:
+        """The proximal map of f."""
+        return self.find_Z(self.term.prox, measured)
+
+    def second_half(self) -> tuple[Triplets, Blocks]:
+        """The singular-value threshold."""
+        thresholded = Triplets.of(self.backend, self.reflected, 1.0 / self.rho)
+        return thresholded, thresholded.X
 
 
 @final
@@ -256,39 +281,44 @@ class Gamma2Loss(AbstractWeightedTerm):
         return problem.loss_gap(Computed(problem.layout, lambda k: u[k] + problem.part(k).log_P + levels[k]))
 
     def _cut(self, triplets: Triplets) -> tuple[float, MaxNormFactors, float]:
-        """The best value found when rows and columns longer than a radius are shortened to it, its factors and excess.
+        held = self.problem.r is not None, self.problem.c is not None
+        loss = self.loss.problem
+        return best_cut(self.problem, loss.backend, triplets, (loss.r, loss.c), self.excess, held)
 
-        The squared radius exceeds the mean one, which is the weighted nuclear norm, by a share that is moved from where
-        the last search ended while the value falls.
-        """
-        whole = triplets.factors(self.loss.problem.r, self.loss.problem.c)
-        cut = partial(self._shortened, whole, triplets)
-        # Above its largest value no row or column is shortened.
-        largest = self.problem.norm(whole) / max(float(triplets.s.sum()), 1e-300) - 1.0
-        best = cut(max(min(self.excess, largest / EXCESS_STEP), SMALLEST_EXCESS))
-        for factor in (1.0 / EXCESS_STEP, EXCESS_STEP):
-            while SMALLEST_EXCESS < (excess := best[2] * factor) < largest:
-                found = cut(excess)
-                if not found[0] < best[0]:
-                    break
-                best = found
-        return min(best, (self.problem.value(whole), whole, best[2]), key=itemgetter(0))
 
-    def _shortened(
-        self, whole: MaxNormFactors, triplets: Triplets, excess: float
-    ) -> tuple[float, MaxNormFactors, float]:
-        """Value, factors and excess when no row or column is longer than the radius with this excess."""
-        problem, backend = self.loss.problem, self.loss.problem.backend
-        square = (1.0 + excess) * float(triplets.s.sum())
-        rows, columns = (
-            backend.at_most(square / backend.at_least(squares, 1e-300), 1.0) ** 0.5
-            for squares in triplets.squared_norms(problem.r, problem.c)
-        )
-        # Where weights are held, the longest one does not matter, and none is shortened.
-        rows = rows if self.problem.r is None else 0.0 * rows + 1.0
-        columns = columns if self.problem.c is None else 0.0 * columns + 1.0
+def best_cut(
+    problem: Gamma2Logits | TiedLogits,
+    backend: Backend,
+    triplets: Triplets,
+    weights: tuple[Array, Array],
+    excess: float,
+    held: tuple[bool, bool] = (False, False),
+) -> tuple[float, MaxNormFactors, float]:
+    """The best value found when rows and columns longer than a radius are shortened to it, its factors and excess.
+
+    The squared radius exceeds the mean one, which is the weighted nuclear norm, by a share that is moved from
+    ``excess``, where the last search ended, while the value falls. Where weights are held, the longest row or column
+    does not matter, and none is shortened.
+    """
+    whole, mean, squares = triplets.factors(*weights), float(triplets.s.sum()), triplets.squared_norms(*weights)
+
+    def cut(excess: float) -> tuple[float, MaxNormFactors, float]:
+        longest = (1.0 + excess) * mean
+        shares = (backend.at_most(longest / backend.at_least(square, 1e-300), 1.0) ** 0.5 for square in squares)
+        rows, columns = (0.0 * x + 1.0 if kept else x for x, kept in zip(shares, held, strict=True))
         shorter = whole.shortened(rows, columns)
-        return self.problem.value(shorter), shorter, excess
+        return problem.value(shorter), shorter, excess
+
+    # Above its largest value no row or column is shortened.
+    largest = problem.norm(whole) / max(mean, 1e-300) - 1.0
+    best = cut(max(min(excess, largest / EXCESS_STEP), SMALLEST_EXCESS))
+    for factor in (1.0 / EXCESS_STEP, EXCESS_STEP):
+        while SMALLEST_EXCESS < (excess := best[2] * factor) < largest:
+            found = cut(excess)
+            if not found[0] < best[0]:
+                break
+            best = found
+    return min(best, (problem.value(whole), whole, best[2]), key=itemgetter(0))
 
 
 @final
@@ -323,7 +353,7 @@ class Gamma2ADMM(AbstractSplitting):
         with blas_threads_for(*loss.P.shape):
             while made < MOST_GUIDING:
                 problem = Gamma2Logits(loss.at(lam))
-                start = start or self._first_at_low_loss(problem)
+                start = start or first_weighted_state(problem, _size_at_low_loss)
                 term = Gamma2Loss(problem, start)
                 run = Gamma2Run(term, self._settings(problem), start)
                 for _ in range(GUIDING):
@@ -333,11 +363,6 @@ class Gamma2ADMM(AbstractSplitting):
                 if abs(ratio - 1.0) <= GUIDED:
                     break
         return lam, cast("WarmStart", start), made
-
-    @staticmethod
-    def _first_at_low_loss(problem: Gamma2Logits) -> WarmStart:
-        first = first_weighted_state(problem)
-        return replace(first, rho=first.rho / LARGE_DIVISOR) if _entries(problem) > LARGE else first
 
     def at_loss(
         self, loss: RegularisedLogits, start: WarmStart, loss_gap: float
@@ -387,14 +412,18 @@ def smallest_weight(tolerance: float) -> float:
     return max(SMALLEST_WEIGHT, WEIGHT_SHARE * tolerance)
 
 
-def first_weighted_state(problem: Gamma2Logits) -> WarmStart:
-    """Logits 0 and uniform weights, or those that are held."""
+def first_weighted_state(problem: Gamma2Logits, size: Callable[[Array], float] = mean_of) -> WarmStart:
+    """Logits 0 and uniform weights, or those that are held; ``size`` is that of ``first_state``."""
     loss = problem.loss
     columns = float(loss.backend.total(float(loss.pi.shape[0])))
     r = loss.backend.full((loss.a.shape[0],), float(loss.a.shape[0]) ** -0.5)
     r, c = problem.held(r, loss.backend.full((loss.pi.shape[0],), columns**-0.5))
-    first = first_state(loss.reweighted(r, c))
-    return WarmStart(first.Z, first.Y, first.rho, r=r, c=c)
+    return replace(first_state(loss.reweighted(r, c), size), r=r, c=c)
+
+
+def _size_at_low_loss(s: Array) -> float:
+    """The size of a matrix with these singular values, rising, from which rho suits weights at a low loss."""
+    return float(s[s.shape[0] // 2]) / FIRST_RHO
 
 
 def largest_lam(problem: Gamma2Logits) -> float:

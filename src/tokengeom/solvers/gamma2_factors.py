@@ -52,7 +52,6 @@ SLACK = 0.1
 """Smallest last coordinate at the start: where it is 0, its derivative is too."""
 LARGEST_NORM_CHANGE = 0.5
 """Largest relative change of t in one step of Newton's method."""
-Ties = list[tuple[Array, Array]]
 Vector = tuple[Array, Array]
 """Rows of W, V' x (d + 1), and columns of H, (d + 1) x m', of which this process holds its own."""
 
@@ -145,30 +144,23 @@ class Slopes:
 
 @final
 class FactorFit:
-    """``log(CE - H)`` as a function of vectors of any length that stand for unit vectors, for one norm t.
+    """``log(CE - H)`` as a function of vectors of any length that stand for unit vectors, for one norm t."""
 
-    ``ties``
-        Phi^T and Phi of each block of contexts, where H has one column per feature instead of one per context.
-    """
-
-    def __init__(self, problem: RegularisedLogits, t: float, ties: Ties | None = None) -> None:
-        self.problem, self.t, self.ties = problem, t, ties
+    def __init__(self, problem: RegularisedLogits, t: float) -> None:
+        self.problem, self.t = problem, t
         self.shares: Vector = (1.0, 1.0)
 
     def scale_steps(self, x: Vector) -> None:
-        """Scale steps by the share of each token, V' x 1, and of each context or feature, 1 x m'.
+        """Scale steps by the share of each token, V' x 1, and of each context, 1 x m'.
 
         A token's share is the mean of those in the text and in the model at x: the tokens that never follow, which are
         one row, have none in the text, and most of it in a model that has hardly learned.
         """
         problem, backend, (W, H) = self.problem, self.problem.backend, _inner(x)
-        tokens, features = 0.0 * problem.a, []
+        tokens, columns = 0.0 * problem.a, problem.pi
         for k in range(len(problem.layout)):
             part = problem.part(k)
             tokens = tokens + problem.a * (part.P @ part.pi) + 0.5 * self._part(k, W, H)[1].sum(1)
-            if self.ties is not None:
-                features.append(self.ties[k][1] @ part.pi)
-        columns = problem.pi if self.ties is None else abs(sum(features[1:], features[0]))
         tokens, mean = backend.total(tokens), float(backend.total(columns.sum()))
         mean /= float(backend.total(float(columns.shape[0])))
         tokens, columns = tokens / float(tokens.mean()) + SMALLEST_SHARE, columns / mean + SMALLEST_SHARE
@@ -176,8 +168,7 @@ class FactorFit:
 
     def _part(self, k: int, W: Array, H: Array) -> tuple[float, Array, Array]:
         """Loss gap of block k, its gradient by the logits, and the contexts."""
-        part = self.problem.layout.slices[k]
-        h = H[:, part] if self.ties is None else (self.ties[k][0] @ H.T).T
+        h = H[:, self.problem.layout.slices[k]]
         return *self.problem.part(k).gap_and_gradient(self.t * (W @ h)), h
 
     def slopes(self, W: Array, H: Array) -> Slopes:
@@ -187,9 +178,8 @@ class FactorFit:
             new, gradient, h = self._part(k, W, H)
             gap += new
             of_W = of_W + gradient @ h.T
-            of_H.append(W.T @ gradient if self.ties is None else (self.ties[k][1] @ (gradient.T @ W)).T)
-        whole = problem.backend.xp.concatenate(of_H, 1) if self.ties is None else sum(of_H[1:], of_H[0])
-        return Slopes(gap, problem.backend.total(of_W), whole)
+            of_H.append(W.T @ gradient)
+        return Slopes(gap, problem.backend.total(of_W), problem.backend.xp.concatenate(of_H, 1))
 
     def __call__(self, x: Vector) -> tuple[float, Vector]:
         """Value and gradient; the last coordinate of each vector is not part of W and H."""
@@ -277,7 +267,6 @@ def fit_factors(
     *,
     accuracy: float,
     smallest: float,
-    ties: Ties | None = None,
 ) -> FittedFactors | None:
     """Factors with a loss gap within a relative ``accuracy`` of the one asked for; None where they are not found.
 
@@ -285,13 +274,11 @@ def fit_factors(
         Factors to start from, and about their norm: what is longer than ``sqrt t`` is shortened.
     ``smallest``
         Smallest ``r_i^2`` and ``c_j^2``, as a share of the uniform one.
-    ``ties``
-        As in `FactorFit`.
     """
     backend, root, made = problem.backend, t**0.5, 0
     whole = backend.xp.concatenate(list(blocks_of(near.H)), 1)
     x = _with_slack(backend, near.W / root, 1), _with_slack(backend, whole / root, 0)
-    fit = FactorFit(problem, t, ties)
+    fit = FactorFit(problem, t)
     fit.scale_steps(x)
     for _ in range(MOST_NORMS):
         x, steps = fit.minimise(x, SETTLED * accuracy)
@@ -309,9 +296,7 @@ def fit_factors(
     r = _weights(-(slopes.W * W).sum(1), backend, lambda x: float(x.sum()), smallest)
     c = _weights(-(slopes.H * H).sum(0), backend, lambda x: float(backend.total(x.sum())), smallest)
     root = fit.t**0.5
-    columns = root * H
-    found = MaxNormFactors(root * W, columns if ties is not None else problem.layout.split(columns))
-    return FittedFactors(found, lam, r, c, made)
+    return FittedFactors(MaxNormFactors(root * W, problem.layout.split(root * H)), lam, r, c, made)
 
 
 def _unit(x: Array, axis: int) -> tuple[Array, Array]:

@@ -18,6 +18,7 @@ where ``x = w / (r c)`` is the point to move, V' x m', and ``p`` the probabiliti
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast, final
 
@@ -220,11 +221,19 @@ class LogitADMM(AbstractSplitting):
         return self.solution(x, change, certificate, iterations, began, problem.backend), state
 
 
-def first_state(problem: RegularisedLogits) -> WarmStart:
+def mean_of(s: Array) -> float:
+    """The mean of singular values, rising."""
+    return float(s.mean())
+
+
+def first_state(problem: RegularisedLogits, size: Callable[[Array], float] = mean_of) -> WarmStart:
     """Logits 0, whose dual is ``1/V - P``, and rho from the size of the centred support.
 
     Logits grow as lambda falls, so rho is divided by the square root of the ratio of the largest lambda to this one, or
     by 5 where that is less.
+
+    ``size``
+        The size of a matrix, from its nonzero singular values, rising.
     """
     backend, layout, tokens = problem.backend, problem.layout, float(problem.a.sum())
 
@@ -235,7 +244,7 @@ def first_state(problem: RegularisedLogits) -> WarmStart:
 
     scale = backend.fast_singular_values(Computed(layout, centred_support))
     kept = scale[scale > 1e-6 * max(float(scale[-1]), 1e-300)]
-    rho = 1.0 / float(kept.mean()) if kept.shape[0] else 1.0
+    rho = 1.0 / size(kept) if kept.shape[0] else 1.0
     Y = mapped(lambda block: block / problem.lam, problem.gradient_at_zero())
     # A subgradient of the nuclear norm has spectral norm at most 1.
     above = max(1.0, float(backend.fast_singular_values(Y)[-1]))

@@ -431,7 +431,7 @@ def _load_statistics(path: Path, verb: str) -> NextTokenStatistics:
     there = f"'{path}' holds '{read_kind(path)}'" if exists(path / MANIFEST) else f"'{path}' is not a folder of them"
     raise StatisticsError(
         f"{verb} needs next-token statistics, and {there}. If it is a text or holds counted pairs, count it first: "
-        f"stats = tg.count('{path}')."
+        f"tokengeom count '{path}' --out stats, or stats = tg.count('{path}') in Python."
     )
 
 

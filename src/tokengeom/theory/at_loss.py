@@ -32,10 +32,12 @@ from tokengeom.core.factors import HasFactors, finite_matrix
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import check_tolerance, nearest_hint, option
+from tokengeom.problems.backend import SVD_SIDE, Backend
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.results.contract import AbstractResult
+from tokengeom.solvers.gamma2_factors import Triplets
 from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.pulls import Pulls, pulls_at_loss
@@ -52,6 +54,15 @@ EFFICIENCY_TOLERANCE = 1e-3
 """Relative distance between the bounds of the gamma_2 norm of given logits."""
 EFFICIENCY_ENTRIES = 100_000_000
 """Entries of logits times iterations after which the bounds of their gamma_2 norm are taken as they are: some 10 s."""
+
+
+def _singular_triplets(M: Float) -> tuple[Float, Float, Float]:
+    """Singular triplets of a matrix, falling; of a large one from its Gram matrix, without those that this loses."""
+    if min(M.shape) <= SVD_SIDE:
+        U, s, Vt = np.linalg.svd(M, full_matrices=False)
+        return U, s, Vt
+    found = Triplets.of(Backend.on(), M)
+    return found.U[:, ::-1], found.s[::-1], found.Vt[::-1]
 
 
 @dataclass(frozen=True)
@@ -183,7 +194,7 @@ class LossPrediction(ProvenNorm, PredictedCosines, AnswersQuestions, AbstractRes
         """W and H of merged tokens and contexts, and the singular values that belong to their columns, falling."""
         if self.factors is None or self.weights is None:
             r, c = np.sqrt(self.merging.a)[:, None], np.sqrt(self.merging.n)
-            U, s, Vt = np.linalg.svd(r * self.L_merged * c, full_matrices=False)
+            U, s, Vt = _singular_triplets(r * self.L_merged * c)
             W, H = U * np.sqrt(s) / r, np.sqrt(s)[:, None] * Vt / c
         else:
             (p, q), W, H = self.weights, self.factors.W, self.factors.H

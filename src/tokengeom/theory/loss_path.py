@@ -1,8 +1,9 @@
 """The search for the point of a regularisation path that has a given loss gap, and the limit of the gamma_2 path.
 
 g grows with lambda, and nearly in proportion to it where both are small. The search is a secant in logarithms; a point
-far from the wanted gap is solved only roughly, and each solve starts where the nearest one ended. In the gamma_2 norm
-factors are fitted to a high loss, and lambda follows a low one within the first iterations.
+far from the wanted gap is solved only roughly, and each solve starts where the nearest one ended. Factors are
+fitted to a high loss: in the gamma_2 norm, where lambda follows a low one within the first iterations, and on large
+problems in the nuclear norm.
 
 As the loss falls to its floor, the path of the gamma_2 norm tends in direction to the logits of smallest gamma_2 norm
 with margins 1, `Gamma2Limit`.
@@ -28,9 +29,11 @@ from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM, MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.problems.supports import SupportReduction
-from tokengeom.solvers.gamma2_admm import HELD, LARGE, Gamma2ADMM, largest_lam
+from tokengeom.solvers.gamma2_admm import HELD, Gamma2ADMM, largest_lam
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
+from tokengeom.solvers.nuclear_factors import FIT_TOLERANCE, fit_at_loss
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, PredictedCosines
 from tokengeom.theory.solving_time import GAMMA2_AT_LOSS, NUCLEAR_AT_LOSS, work_at_loss
 
@@ -47,14 +50,18 @@ FINEST = 2e-5
 NEAR = 0.15
 """Distance in log g from which on points are solved to the tolerance."""
 MOST_POINTS = 25
-FARTHEST_BELOW, FARTHEST_ABOVE = 0.5, 5.0
+FARTHEST_BELOW, FARTHEST_ABOVE = 0.5, 8.0
 """Largest distance in log lambda by which a solve in the gamma_2 norm may start below and above its own: weights that
 suit much larger logits lead it astray, and those of much smaller ones help less."""
 MOST_STATES = 16
 """States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
+LARGE = 2_000_000
+"""Entries of the merged logits from which on a problem is large."""
 FITTED_FROM, FITTED_FROM_IF_LARGE = 0.1, 0.01
 """Loss gap, as a share of that of a uniform guess, from which on factors in the gamma_2 norm are fitted to it; the
 second on large problems, where an iteration of the splitting costs as much as ten or more steps of a fit."""
+NUCLEAR_FITTED_ENTRIES = 1_000_000
+"""Merged tokens times merged contexts above which factors in the nuclear norm are fitted to a high loss, on a CPU."""
 FITS = 4
 """Largest number of such fits, each from the state in which the proof of the last one stopped."""
 FIRST_ITERATIONS = 10
@@ -102,11 +109,10 @@ class LossPath:
         self._solved: dict[float, tuple[float, WarmStart | None]] = {}
 
     @staticmethod
-    def beside(known: FeaturePrediction | TiedPrediction, settings: LossSettings) -> LossPath:
-        """Predictions for the statistics of another prediction."""
-        return LossPath(
-            known.P, known.pi, entropy=known.entropy, statistics_hash=known.statistics_hash, settings=settings
-        )
+    def beside(known: FeaturePrediction | NextTokenStatistics | TiedPrediction, settings: LossSettings) -> LossPath:
+        """Predictions for statistics, or for those of another prediction."""
+        own = known.hash if isinstance(known, NextTokenStatistics) else known.statistics_hash
+        return LossPath(known.P, known.pi, entropy=known.entropy, statistics_hash=own, settings=settings)
 
     def estimate(self, loss_gap: float, *, only_if_long: bool = False) -> Estimate:
         """The time and memory that the first prediction is expected to take; later ones start from earlier ones."""
@@ -130,8 +136,12 @@ class LossPath:
 
     def _is_fitted(self, loss_gap: float) -> bool:
         """Whether factors are fitted to a loss gap."""
+        if not self.gamma2:
+            on_cpu = self.problem.backend.device is None and self.problem.backend.world == 1
+            can = on_cpu and self.merging.entries > NUCLEAR_FITTED_ENTRIES and self.settings.tolerance >= FIT_TOLERANCE
+            return can and loss_gap >= FITTED_FROM * self.largest_gap
         share = FITTED_FROM_IF_LARGE if self.merging.entries > LARGE else FITTED_FROM
-        return self.gamma2 and loss_gap >= share * self.largest_gap
+        return loss_gap >= share * self.largest_gap
 
     def _search(self, loss_gap: float, progress: AbstractProgress) -> LossPrediction:
         target = math.log(loss_gap)
@@ -201,7 +211,7 @@ class LossPath:
         nearest = sorted(((x, y) for x, (y, _) in self._solved.items()), key=lambda point: abs(point[1] - target))[:2]
         if not nearest:
             # Powers as measured on natural text.
-            power = 1.05 if self.gamma2 else 1.2
+            power = 1.05 if self.gamma2 else 1.8 if self._is_fitted(math.exp(target)) else 1.2
             return math.log(self.largest_lam) + power * (target - math.log(self.largest_gap)), 1.0
         slope = _slope(nearest[::-1], 1.0)
         return min(nearest[0][0] + (target - nearest[0][1]) / slope, math.log(self.largest_lam) - 1e-9), slope
@@ -244,11 +254,13 @@ class LossPath:
 
     def _fitted(
         self, loss_gap: float, tolerance: float, log_lam: float
-    ) -> tuple[RegularisedLogits, Solution[Any, Any], WarmStart] | None:
-        """The point in the gamma_2 norm at a loss gap, by factors that are fitted to it from a state near a strength.
+    ) -> tuple[RegularisedLogits, Solution[Any, Any], WarmStart | None] | None:
+        """The point at a loss gap, by factors that are fitted to it: in the gamma_2 norm, from a state near a strength.
 
         None where no factors with this loss are found.
         """
+        if not self.gamma2:
+            return *fit_at_loss(self.problem.at(math.exp(log_lam)), loss_gap, tolerance), None
         most = min(self.settings.max_iterations, WARM_ITERATIONS)
         start = self._start(log_lam)
         if start is None:

@@ -27,9 +27,10 @@ from scipy.sparse import csc_array
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, Matrix, SparseProduct, centre_columns, rounded_percent
+from tokengeom.core.numerics import Float, Int, Matrix, SparseProduct, blas_threads_for, centre_columns, rounded_percent
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import check_seed, make, option, takes
+from tokengeom.problems.backend import SVD_SIDE
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
 from tokengeom.results.contract import AbstractResult
@@ -50,8 +51,6 @@ SIGN_TOLERANCE = 1e-9
 """Entries of ``U V^T`` are at most 1; the rounding of an SVD stays below this."""
 RANK_TOLERANCE = 1e-9
 """Singular values of a 0/1 pattern below this share of the largest are rounding."""
-SVD_SIDE = 1500
-"""Up to this smaller side an SVD takes seconds; beyond it the Gram matrix is used."""
 ARRAYS = "proxy.safetensors"
 POWER_STEPS = 30
 """Steps of the power method, after which a singular value that was left out shows if it is clearly larger."""
@@ -313,7 +312,9 @@ def leading_triplets(M: Matrix | SparseProduct, components: int, *, seed: int = 
 
     operator = centred_operator(M)
     start = np.random.default_rng(seed).standard_normal(min(operator.shape))
-    U, s, Vt = svds(operator, k=components, v0=start)
+    # Products of such thin matrices take twice as long on two threads as on one.
+    with blas_threads_for(min(operator.shape), components):
+        U, s, Vt = svds(operator, k=components, v0=start)
     order = np.argsort(s)[::-1]
     U, s, Vt = (np.asarray(part, dtype=np.float64) for part in (U[:, order], s[order], Vt[order]))
     return U, s, Vt

@@ -112,6 +112,8 @@ LIMIT = Work(1.5, 3.5, 0.2, 75.0, iterations=(45, 150), digits=6.0, arrays=32, s
 """NTP-SVM*, the prediction in the limit."""
 NUCLEAR_AT_LOSS = Work(1.5, 3.5, 0.6, 320.0, iterations=(45, 90), digits=4.0, arrays=46, square_arrays=10)
 """The search for the point of the path at a loss, in the nuclear norm: iterations are those of all its solves."""
+NUCLEAR_FITTED = Work(0.05, 0.02, 0.012, 12.0, iterations=(170, 350), digits=3.0, arrays=46, square_arrays=10)
+"""The same at a high loss on large problems, to which factors of low rank are fitted in single precision."""
 GAMMA2_AT_LOSS = Work(2.7, 0.0, 1.4, 300.0, iterations=(45, 90), digits=4.0, arrays=50, square_arrays=10)
 """The same in the gamma_2 norm at `GAMMA2_SHARE` of the loss gap of a uniform guess, by splitting."""
 GAMMA2_SHARE, GAMMA2_PER_DECADE = 0.01, 0.2
@@ -126,7 +128,7 @@ def work_at_loss(norm: str, share: float, *, fitted: bool) -> Work:
     In the gamma_2 norm it grows where a low loss falls.
     """
     if norm == "nuclear":
-        return NUCLEAR_AT_LOSS
+        return NUCLEAR_FITTED if fitted else NUCLEAR_AT_LOSS
     if fitted:
         return GAMMA2_FITTED
     growth = 1.0 + GAMMA2_PER_DECADE * max(math.log10(GAMMA2_SHARE / max(share, 1e-300)), 0.0)

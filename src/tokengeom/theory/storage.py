@@ -263,6 +263,8 @@ def write_tied(prediction: TiedPrediction, folder: Path) -> dict[str, Any]:
     arrays |= {step_name(span): pairs for span, pairs in features.steps.items()}
     if prediction.weights is not None:
         arrays |= dict(zip(("p", "q"), prediction.weights, strict=True))
+    if prediction.change is not None:
+        arrays["change"] = prediction.change
     write_arrays(folder / TIED, arrays)
     described = {name: getattr(features, name) for name in _OF_FEATURES}
     return entries_of(TiedEntries, prediction, **described)
@@ -281,7 +283,8 @@ def read_tied(kind: type[TiedPrediction], folder: Path, manifest: dict[str, Any]
     features, weights = _read_context_features(arrays, saved, A.shape[1], m), None
     if saved.norm == "gamma2":
         weights = arrays.floats("p", (None,), 0.0, 1.0), arrays.floats("q", (None,), 0.0, 1.0)
-    return kind(W=W, A=A, features=features, P=P, pi=pi, weights=weights, **entries)
+    change = arrays.floats("change", (None, m), -1.0, 1.0) if arrays.has("change") else None
+    return kind(W=W, A=A, features=features, P=P, pi=pi, weights=weights, change=change, **entries)
 
 
 def step_name(span: Span) -> str:

@@ -34,7 +34,7 @@ from tokengeom.core.numerics import Float, Int
 from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.gamma2 import MaxNormFactors
+from tokengeom.problems.gamma2 import MaxNormFactors, WeightedDual
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
 from tokengeom.results.contract import AbstractResult
@@ -44,7 +44,6 @@ from tokengeom.statistics.supports import group_supports
 from tokengeom.theory.at_loss import NORMS, PredictedCosines, ProvenNorm
 from tokengeom.theory.pulls import Pulls, pulls_with_ties
 from tokengeom.theory.storage import read_tied, write_tied
-from tokengeom.theory.tied_path import weighted_proof
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +63,8 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
     ``norm``, ``weights``
         The norm of B: "nuclear" or "gamma2", where rows of W and columns of A are at most ``sqrt(gamma_2)`` long; and
         for gamma2 the squares of the weights of merged tokens and of distinct features that prove the bound.
+    ``change``
+        For gamma2 at a loss, the dual ``R - P`` that proves the bound with these weights, of merged tokens, V' x m.
     ``entropy``, ``status``, ``seconds``, ``statistics_hash``, ``stats``
         As in `LossPrediction`.
     """
@@ -84,6 +85,7 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
     seconds: float
     norm: str = "nuclear"
     weights: tuple[Float, Float] | None = None
+    change: Float | None = None
     statistics_hash: str | None = None
     stats: NextTokenStatistics | None = None
 
@@ -165,8 +167,10 @@ class TiedPrediction(ProvenNorm, PredictedCosines, PlacesContexts, AbstractResul
         if self.weights is None:
             X = A.T @ (W * np.sqrt(merging.a)[:, None]).T
             return problem.loss_gap(X), problem.certify(X, problem.change(X))
-        weighted, factors = problem.reweighted(*map(np.sqrt, self.weights)), MaxNormFactors(W, A)
-        return weighted.loss_gap(factors), weighted_proof(weighted, factors)[0]
+        factors = MaxNormFactors(W, A)
+        dual = WeightedDual(self.change, *map(np.sqrt, self.weights)).normalised(problem.backend)
+        given = None if self.change is None else problem.loss.layout.split(self.change)
+        return problem.loss_gap(factors), problem.reweighted(dual.r, dual.c).certify(factors, given)
 
     def summary(self) -> str:
         """Ties, loss gap, norm with its proof, and rank, one sentence per line."""

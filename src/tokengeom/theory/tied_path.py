@@ -4,9 +4,8 @@
 
 Each strength starts where the last one ended. Far from the gap that is asked for, points are solved roughly.
 
-In the gamma_2 norm factors W and A are fitted to the loss (``gamma2_factors``), from the point in the nuclear norm. The
-fit gives weights of tokens and features; the problem in the nuclear norm with these weights, solved from the fit,
-proves how near it is to optimal, and is where the next fit starts.
+In the gamma_2 norm the strength follows the loss of the first iterations, and its point is solved by a splitting
+(``tied_admm``). What is then missing to the loss, factors get by their length.
 
 In the limit of no loss B tends in direction to the smallest norm with margins 1 on ``B Phi``: the margin problem of the
 linear model, with features in the place of embeddings. In the gamma_2 norm it is solved for small problems. Where
@@ -29,24 +28,22 @@ from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.problems.backend import Array, Backend
 from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
-from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.supports import first_of_equal
 from tokengeom.problems.tied_logits import DistinctFeatures, TiedLogits
-from tokengeom.solvers.gamma2_admm import smallest_weight
-from tokengeom.solvers.gamma2_factors import FittedFactors, fit_factors
 from tokengeom.solvers.gamma2_margin import solve_gamma2_margin
 from tokengeom.solvers.margin import solve_margin
-from tokengeom.solvers.proximal_gradient import ContextRows, Momentum, ProximalGradient, norm_gap, state_at, take_step
+from tokengeom.solvers.proximal_gradient import ContextRows, Momentum, ProximalGradient, state_at, take_step
+from tokengeom.solvers.tied_admm import TiedADMM
 from tokengeom.theory.at_loss import ROUNDING, LossSettings
 
 ROUGH, NEAR_TOLERANCE = 0.3, 0.03
 """Tolerances of points that only guide the search, far from and near to the loss gap asked for."""
 NEAR = 0.3
 """Distance in log g from which on a point is near."""
-GAP_ACCURACY, ROUGH_ACCURACY = 0.01, 0.1
-"""Relative difference between the loss gap asked for and the one reached; the second where factors are fitted next."""
+GAP_ACCURACY = 0.01
+"""Relative difference between the loss gap asked for and the one reached."""
 FIRST = 0.5
 """First strength, as a share of the largest."""
 LARGEST_FALL = math.log(6.0)
@@ -54,10 +51,6 @@ LARGEST_FALL = math.log(6.0)
 MOST_POINTS = 30
 OUT_OF_REACH = 1e4
 """A loss gap is given up where it is proven to need a norm of so many times that of the last point."""
-FIT_ACCURACIES = (1e-2, 3e-3, 1e-3, 5e-4, 2e-4)
-"""Accuracies of one fit of factors after the other; the best that was proven is kept."""
-PROOF_STEPS, MOST_PROOFS, SETTLED = 30, 8, 0.1
-"""Steps before each proof, the most proofs, and what the dual may be above its bound, as a share of the gap."""
 TIMED_STEPS = 3
 ITERATIONS = (250, 800)
 """Iterations of all points of a search together, to a proof of 0.5%."""
@@ -83,20 +76,7 @@ class TiedPoint:
     status: str
     seconds: float
     weights: tuple[Float, Float] | None = None
-
-
-def weighted_proof(problem: TiedLogits, factors: MaxNormFactors) -> tuple[Certificate, float, Array]:
-    """Proof of factors in the gamma_2 norm with the weights of the problem: certificate, gap, and the dual's answer."""
-    rows, gap = ContextRows(problem), problem.loss_gap(factors)
-    at = state_at(rows, (problem.c[:, None] * factors.H.T) @ (factors.W * problem.loss.r[:, None]).T)
-    for _ in range(MOST_PROOFS):
-        for _ in range(PROOF_STEPS):
-            take_step(rows, at)
-        proof = problem.certify(factors, problem.change(at.X))
-        # Beyond what the dual is above its bound, weights or factors are what is not exact.
-        if rows.excess(at.L) < SETTLED * norm_gap(proof, gap):
-            break
-    return proof, norm_gap(proof, gap), at.X
+    change: Float | None = None
 
 
 class TiedPath:
@@ -151,7 +131,7 @@ class TiedPath:
         self._require_gap(loss_gap)
         with blas_threads_for(*self.shape[:2]):
             shown = progress or SilentProgress()
-            return self._fitted(loss_gap, shown) if self.gamma2 else self._point(*self._search(loss_gap, shown))
+            return self._weighted(loss_gap, shown) if self.gamma2 else self._point(*self._search(loss_gap, shown))
 
     def _require_gap(self, loss_gap: float) -> None:
         """Refuse a loss gap that no logits of these features have."""
@@ -166,51 +146,40 @@ class TiedPath:
                 f"equal logits, with which it is at least {self.smallest_gap:.4g}. {MORE_FEATURES}"
             )
 
-    def _fitted(self, loss_gap: float, progress: AbstractProgress) -> TiedPoint:
-        """The point in the gamma_2 norm, by fits of factors and proofs in turn, until one is proven."""
-        solution, _, seconds = self._search(loss_gap, progress, rough=True)
-        began, (W, A) = time.perf_counter(), self._split(solution.x)
-        with progress.stage(f"Fitting factors to a loss gap of {loss_gap:.3g}", None) as stage:
-            known: tuple[float, FittedFactors, TiedLogits, Certificate] | None = None
-            for accuracy in FIT_ACCURACIES:
-                fit = self._fit(W, A, loss_gap, accuracy)
-                if fit is None:
+    def _weighted(self, loss_gap: float, progress: AbstractProgress) -> TiedPoint:
+        """The point in the gamma_2 norm: a strength that is nearly right, then solves from where the last one ended."""
+        began, solver, target = time.perf_counter(), TiedADMM(self.tolerance, self.max_iterations), math.log(loss_gap)
+        known: list[tuple[float, float]] = []
+        with progress.stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
+            problem, state, iterations = solver.near_loss(self.problem, loss_gap)
+            for _ in range(MOST_POINTS):
+                solution, state = solver(problem, state)
+                reached, iterations = problem.loss_gap(solution.x), iterations + solution.iterations
+                stage.advance(0.0, f"loss gap {reached:.3g}, {solution.status}")
+                if abs(reached / loss_gap - 1.0) <= GAP_ACCURACY or not solution.converged:
                     break
-                weighted = self.problem.reweighted(fit.r, fit.c).at(fit.lam)
-                proof, gap, X = weighted_proof(weighted, fit.factors)
-                stage.advance(0.0, f"norm proven within {gap:.1e}")
-                known = (gap, fit, weighted, proof) if known is None or gap < known[0] else known
-                if gap <= self.tolerance:
-                    break
-                W, A = self._split(X, fit.r, fit.c)
-        if known is None:
-            raise ProblemError(f"No factors with a loss gap of {loss_gap:.4g} were found. Ask for another gap.")
-        gap, fit, weighted, proof = known
-        status = f"norm proven within {gap:.1e}" + ("" if gap <= self.tolerance else f", above {self.tolerance:.0e}")
-        host = self.backend.to_numpy
-        factors = host(fit.factors.W)[self.merging.row_of], self.features.of_all(host(fit.factors.H))
-        weights = host(fit.r) ** 2, host(fit.c) ** 2
-        reached, seconds = weighted.loss_gap(fit.factors), seconds + time.perf_counter() - began
-        return TiedPoint(*factors, fit.lam, reached, proof, status, seconds, weights)
+                known.append((math.log(problem.lam), math.log(reached)))
+                problem = problem.at(math.exp(known[-1][0] + (target - known[-1][1]) / _slope(known)))
+        if abs(reached / loss_gap - 1.0) > GAP_ACCURACY:
+            raise ProblemError(
+                f"The search for a loss gap of {loss_gap:.4g} ended at {reached:.4g}: {solution.status}. Likely these "
+                f"features cannot reach it, or it needs more iterations. {MORE_FEATURES}"
+            )
+        host, dual = self.backend.to_numpy, solution.dual
+        assert dual is not None, "every bound has one"
+        vectors = host(solution.x.W)[self.merging.row_of], self.features.of_all(host(solution.x.H))
+        status, seconds = f"{solution.status}, {iterations} iterations in total", time.perf_counter() - began
+        weights, change = (host(dual.r) ** 2, host(dual.c) ** 2), self.backend.whole(dual.matrix)
+        return TiedPoint(*vectors, problem.lam, reached, solution.certificate, status, seconds, weights, change)
 
-    def _fit(self, W: Float, A: Float, loss_gap: float, accuracy: float) -> FittedFactors | None:
-        """Factors that are fitted to a loss gap from others, with vectors of tokens and features equally long."""
-        row, column = _typical(np.linalg.norm(W, axis=1)), _typical(np.linalg.norm(A, axis=0))
-        scale, asarray = math.sqrt(column / max(row, 1e-300)), self.backend.asarray
-        near = MaxNormFactors(asarray(W * scale), asarray(A / scale))
-        how = {"accuracy": accuracy, "smallest": smallest_weight(self.tolerance)}
-        return fit_factors(self.problem.loss, near, row * column, loss_gap, **how, ties=self.problem.parts)
-
-    def _split(self, X: Array, r: Array | None = None, c: Array | None = None) -> tuple[Float, Float]:
-        """Factors W (V' x d) and A (d x F') of a weighted B that share its singular values equally."""
+    def _split(self, X: Array) -> tuple[Float, Float]:
+        """Factors W (V' x d) and A (d x F') of a B in the nuclear norm that share its singular values equally."""
         x = self.backend.to_numpy(X)
         eigenvalues, Q = np.linalg.eigh(x.T @ x)
         s = np.sqrt(np.maximum(eigenvalues, 0.0))[::-1]
         rank = int((s > RANK_TOLERANCE * max(float(s[0]), 1e-300)).sum())
         root, Q = np.sqrt(s[:rank]), Q[:, ::-1][:, :rank]
-        rows = np.sqrt(self.merging.a) if r is None else self.backend.to_numpy(r)
-        columns = 1.0 if c is None else self.backend.to_numpy(c)
-        return (Q * root) / rows[:, None], (x @ Q / root).T / columns
+        return (Q * root) / np.sqrt(self.merging.a)[:, None], (x @ Q / root).T
 
     def _point(self, solution: Solution[Array, None], problem: TiedLogits, seconds: float) -> TiedPoint:
         """What is kept of a solution in the nuclear norm, on all tokens and features."""
@@ -219,11 +188,8 @@ class TiedPath:
         status, proof = solution.status, solution.certificate
         return TiedPoint(W[self.merging.row_of], self.features.of_all(A), problem.lam, reached, proof, status, seconds)
 
-    def _search(
-        self, loss_gap: float, progress: AbstractProgress, *, rough: bool = False
-    ) -> tuple[Solution[Array, None], TiedLogits, float]:
+    def _search(self, loss_gap: float, progress: AbstractProgress) -> tuple[Solution[Array, None], TiedLogits, float]:
         """The point in the nuclear norm with a loss gap, its problem, and the seconds of all solves."""
-        wanted, accuracy = (ROUGH, ROUGH_ACCURACY) if rough else (self.tolerance, GAP_ACCURACY)
         log_lam, target = math.log(FIRST * self.largest_lam), math.log(loss_gap)
         tolerance, seconds, iterations = ROUGH, 0.0, 0
         state: Momentum | None = None
@@ -232,7 +198,7 @@ class TiedPath:
             for _ in range(MOST_POINTS):
                 problem = self.problem.at(math.exp(log_lam))
                 solver = ProximalGradient(
-                    max(tolerance, wanted),
+                    max(tolerance, self.tolerance),
                     self.max_iterations,
                     lambda _, excess: stage.advance(0.0, f"dual above its bound by {excess:.1%}"),
                 )
@@ -241,11 +207,11 @@ class TiedPath:
                 seconds, iterations = seconds + solution.seconds, iterations + solution.iterations
                 away = target - math.log(reached)
                 self._require_in_reach(solution, problem, loss_gap, reached)
-                if solver.tolerance == wanted and abs(math.expm1(-away)) <= accuracy:
+                if solver.tolerance == self.tolerance and abs(math.expm1(-away)) <= GAP_ACCURACY:
                     break
                 known.append((log_lam, math.log(reached)))
                 tolerance = _next_tolerance(away, tolerance)
-                if abs(math.expm1(-away)) > accuracy:
+                if abs(math.expm1(-away)) > GAP_ACCURACY:
                     log_lam = min(log_lam + max(away / _slope(known), -LARGEST_FALL), math.log(self.largest_lam) - 1e-9)
             else:
                 raise ProblemError(
@@ -329,11 +295,6 @@ def _entropies(X: csc_array) -> tuple[Float, Float]:
     """Sums of nonnegative columns, and their entropies times these."""
     size = np.add.reduceat(X.data, X.indptr[:-1])
     return size, x_log_x(size) - np.add.reduceat(x_log_x(X.data), X.indptr[:-1])
-
-
-def _typical(lengths: Float) -> float:
-    """The length of vectors that matter: the root of the mean square, each vector weighted with its own square."""
-    return float(np.sqrt((lengths**4).sum() / max(float((lengths**2).sum()), 1e-300)))
 
 
 def _next_tolerance(away: float, last: float) -> float:

@@ -11,20 +11,20 @@ import numpy as np
 from tokengeom.extending import AbstractProgress, Figure, LinePanel
 from tokengeom_studies.base import Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_cells import (
-    FREE,
+    RIVALS,
     SPLIT,
     Cell,
+    ahead_of_rivals,
     both,
     by_text,
     cell_rows,
     cells,
-    edge_table,
     first_rows,
-    free_table,
-    missed_table,
-    rank_table,
+    lead_table,
     run_checks,
     share_ahead,
+    shared_tables,
+    without_rules,
 )
 from tokengeom_studies.common.compared_trainings import Training, begin_comparing, measure_trainings
 from tokengeom_studies.common.corrected import explained
@@ -46,7 +46,7 @@ NORM = "gamma2"
 """Norm of the prediction for AdamW, chosen before the first runs."""
 NEAR = 0.05
 """How far below 1 a corrected agreement may be that counts as all that is reproducible."""
-FREED, OTHERS = "unconstrained features", "best other rival"
+FEATURES = "unconstrained features"
 SHOWN = {"gamma_2": NORM, "nuclear": "nuclear", "limit": "limit"}
 """Predictions in tables -> their names in the rows."""
 
@@ -134,130 +134,80 @@ class AtTheLossReached(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Counts of cells in which each statement holds."""
-        known = cell_rows(rows)
-        measured = cells(known)
+        measured = cells(cell_rows(rows))
+        networks = [cell for cell in measured if cell.is_network]
         answers = _answers(measured)
         tables = {
             "hypotheses": self.answers(answers),
-            "explained": _over_texts(measured),
-            "corrected": _text_table(measured),
-            "features": free_table(measured),
-            "edges": edge_table(measured),
-            "cells": _table(measured),
-            "rivals": _rival_table(measured),
-            "ranks": rank_table(rows, measured),
-            "not reached": missed_table(known),
+            "explained": _over_texts(networks),
+            "corrected": _text_table(networks),
+            "leads": lead_table(networks, NORM),
+            "rivals": _rival_table(networks),
+            **shared_tables(rows, measured, SHOWN),
         }
         if before := chosen(rows, kind="run"):
-            tables["first"] = self.answers(_answers(cells(first_rows(before))))
+            tables["first"] = without_rules(self.answers(_answers(cells(first_rows(before)))))
         return self.findings(recipe, _sentence(measured, answers), run_checks(rows), _figures(measured), tables)
 
 
 def _answers(measured: Sequence[Cell]) -> dict[str, Answer]:
     networks = [cell for cell in measured if cell.is_network]
 
-    def rivals(some: Sequence[Cell], item: str) -> Answer:
-        return share_ahead(some, lambda cell: cell.lead(NORM, cell.best_rival(item), item))
-
-    def features(item: str) -> Answer:
-        return share_ahead(networks, lambda cell: cell.lead(NORM, cell.best_rival(item, is_free), item))
-
     near = [cell.corrected(NORM, "contexts").mean for cell in measured]
     return {
         "limit": share_ahead(measured, lambda cell: cell.lead(NORM, "limit", "contexts")),
-        **{f"rivals-{item}": rivals(measured, item) for item in ITEMS},
-        **{f"features-{item}": features(item) for item in ITEMS},
+        **{f"rivals-{item}": ahead_of_rivals(measured, NORM, item) for item in ITEMS},
+        **{f"features-{item}": ahead_of_rivals(networks, NORM, item, FEATURES) for item in ITEMS},
         "ceiling": share_of(x >= 1.0 - NEAR for x in near if np.isfinite(x)),
         "norm": share_ahead(measured, lambda cell: cell.lead(NORM, "nuclear", "contexts")),
         "split": share_ahead(networks, lambda cell: cell.lead(SPLIT, NORM, "tokens")),
     }
 
 
-def is_free(name: str) -> bool:
-    """Whether a rival is a training of unconstrained features."""
-    return name.startswith(FREE)
-
-
-def _is_other(name: str) -> bool:
-    return not is_free(name)
-
-
-def _shown(label: str, cell: Cell, item: str) -> float:
-    """Corrected agreement of a cell with what a table calls so."""
-    kinds = {FREED: is_free, OTHERS: _is_other}
-    name = cell.best_rival(item, kinds[label]) if label in kinds else SHOWN[label]
-    return cell.corrected(name, item).mean
+def _name(label: str, cell: Cell, item: str) -> str:
+    """What a table calls so is this explanation in a cell."""
+    return cell.best_rival(item, label) if label in RIVALS else SHOWN[label]
 
 
 def _mean(label: str, some: Sequence[Cell], item: str) -> float:
-    values = [_shown(label, cell, item) for cell in some]
+    values = [cell.corrected(_name(label, cell, item), item).mean for cell in some]
     return float(np.mean([x for x in values if np.isfinite(x)] or [np.nan]))
 
 
-def _networks(measured: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """Text -> its cells of networks."""
-    return by_text([cell for cell in measured if cell.is_network])
-
-
-def _over_texts(measured: Sequence[Cell]) -> Table:
-    """Corrected agreement of networks and its square, means over texts with intervals over texts."""
+def _over_texts(networks: Sequence[Cell]) -> Table:
+    """Corrected agreement and its square, means over texts with intervals over texts."""
     rows = []
-    for label in (*SHOWN, FREED, OTHERS):
+    for label in (*SHOWN, *RIVALS):
         row: dict[str, object] = {"explanation": label}
         for item in ITEMS:
-            interval = Interval.of(_mean(label, some, item) for some in _networks(measured).values())
+            interval = Interval.of(_mean(label, some, item) for some in by_text(networks).values())
             row |= {item: str(interval), f"{item}: explained": str(explained(interval))}
         rows.append(row)
-    return table_of(rows or [{"explanation": "-"}])
+    return table_of(rows)
 
 
-def _text_table(measured: Sequence[Cell]) -> Table:
-    """For each text: mean corrected agreement of networks, and in how many cells gamma_2 is ahead and behind."""
-    rows = []
-    for text, some in _networks(measured).items():
-        row: dict[str, object] = {"text": text, "cells": len(some)}
-        row |= {label: both(partial(_mean, label, some)) for label in (*SHOWN, FREED, OTHERS)}
-        for label, wanted in ((FREED, is_free), (OTHERS, _is_other)):
-            for item in ITEMS:
-                leads = [cell.lead(NORM, cell.best_rival(item, wanted), item) for cell in some]
-                ahead, behind = sum(lead.low > 0 for lead in leads), sum(lead.high < 0 for lead in leads)
-                row[f"gamma_2 ahead of {label} / behind, {item}"] = f"{ahead} / {behind}"
-        rows.append(row)
-    return table_of(rows or [{"text": "-"}])
-
-
-def _table(measured: Sequence[Cell]) -> Table:
-    """Corrected agreement per cell, contexts / tokens, and what two seeds agree to."""
+def _text_table(networks: Sequence[Cell]) -> Table:
+    """Mean corrected agreement for each text."""
     return table_of(
         [
-            {
-                "text": cell.text,
-                "model": cell.training,
-                "loss gap": f"{cell.target:g}",
-                "seeds": len(cell.row["seeds"]),
-                **{label: both(partial(cell.corrected, name)) for label, name in SHOWN.items()},
-                "best rival": cell.best_rivals(),
-                "reproducible": both(cell.reproducible),
-                "efficiency": f"{cell.mean('efficiency'):.2f}",
-                "split exponent": f"{cell.mean('split_exponent'):.2f}",
-            }
-            for cell in measured
+            {"text": text, "cells": len(some)} | {x: both(partial(_mean, x, some)) for x in (*SHOWN, *RIVALS)}
+            for text, some in by_text(networks).items()
         ]
+        or [{"text": "-"}]
     )
 
 
-def _rival_table(measured: Sequence[Cell]) -> Table:
-    """In how many cells each rival is the best one, and its mean corrected agreement over networks."""
+def _rival_table(networks: Sequence[Cell]) -> Table:
+    """In how many cells each rival is the best one, and its mean corrected agreement."""
     rows = []
-    for name in dict.fromkeys(name for cell in measured for name in cell.row["rivals"]):
+    for name in dict.fromkeys(name for cell in networks for name in cell.row["rivals"]):
         row: dict[str, object] = {"rival": name}
-        known = [cell for cell in measured if name in cell.row["rivals"] and cell.is_network]
         for item in ITEMS:
-            values = [x for cell in known if np.isfinite(x := cell.corrected(name, item).mean)]
-            row[f"corrected, {item}"] = f"{float(np.mean(values)):.3f}" if values else "-"
-            row[f"best in cells, {item}"] = sum(cell.best_rival(item) == name for cell in known)
+            values = [cell.corrected(name, item).mean for cell in networks]
+            row[f"corrected, {item}"] = f"{float(np.mean([x for x in values if np.isfinite(x)])):.3f}"
+            row[f"best in cells, {item}"] = sum(cell.best_rival(item) == name for cell in networks)
         rows.append(row)
-    return table_of(rows)
+    return table_of(rows or [{"rival": "-"}])
 
 
 def common_gaps(measured: Sequence[Cell]) -> dict[str, float]:
@@ -287,11 +237,10 @@ def _figures(measured: Sequence[Cell]) -> list[Figure]:
 def _panel(title: str, mine: Sequence[Cell], item: str) -> LinePanel:
     """Corrected agreement with each kind of explanation, against models."""
     x = np.arange(1.0, len(mine) + 1.0)
-    curves = [interval_curve(label, x, [cell.corrected(name, item) for cell in mine]) for label, name in SHOWN.items()]
-    for label, wanted in ((FREED, is_free), (OTHERS, _is_other)):
-        if label == OTHERS or all(any(map(is_free, cell.row["rivals"])) and cell.is_network for cell in mine):
-            values = [cell.corrected(cell.best_rival(item, wanted), item) for cell in mine]
-            curves.append(interval_curve(label, x, values, dashed=True))
+    curves = []
+    for label in (*SHOWN, "unconstrained features", "other rivals"):
+        values = [cell.corrected(_name(label, cell, item), item) for cell in mine]
+        curves.append(interval_curve(label, x, values, dashed=label in RIVALS))
     names = [cell.training for cell in mine]
     return LinePanel(title, "model", f"corrected agreement of {item}", curves, x_names=names)
 

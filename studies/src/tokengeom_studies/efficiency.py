@@ -9,24 +9,21 @@ import numpy as np
 from scipy import optimize
 
 from tokengeom.extending import GD, AbstractProgress, Figure, Float, Points, ScatterPanel, Spectral
-from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.base import Check, Findings, Recipe, table_of
 from tokengeom_studies.common.compared_cells import (
     NOT_MEASURED,
     Cell,
-    both,
     by_text,
     cell_rows,
     cells,
-    edge_table,
     first_rows,
-    free_table,
-    missed_table,
+    lead_table,
     over_texts,
-    rank_table,
     run_checks,
+    shared_tables,
+    without_rules,
 )
 from tokengeom_studies.common.compared_trainings import Training, begin_comparing, known_trainings, measure_trainings
-from tokengeom_studies.common.corrected import shown
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen
 from tokengeom_studies.common.on_device import ITEMS
 
@@ -36,6 +33,8 @@ CLOSE = 0.03
 """Error of a curve that counts as one curve."""
 STRONG = 0.8
 """Rank correlation that counts as strong."""
+NAMED = ("ufm, gd", "ufm, start x 4", "ufm, muon", "mlp, no norm", "mlp, muon")
+"""Trainings whose points have a name: those at the ends, and those beside the others."""
 
 
 def _adamw(rate: float = 1e-3, **more: Any) -> dict[str, Any]:
@@ -130,8 +129,7 @@ class Efficiency(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Rank correlations, and the error of a curve that has not seen a kind of model."""
-        known = cell_rows(rows)
-        texts = _at_loss(known, recipe)
+        texts = _at_loss(cell_rows(rows), recipe)
         everything = [cell for some in texts.values() for cell in some]
         answers = _answers(texts)
         largest = max(cell.mean("efficiency") for cell in everything)
@@ -140,15 +138,11 @@ class Efficiency(AbstractMeasuredStudy):
         tables = {
             "hypotheses": self.answers(answers),
             "by text": table_of([_described(text, some, item) for item in ITEMS for text, some in texts.items()]),
-            "trainings": _table(everything),
-            "rivals": _rival_table(texts),
-            "edges": edge_table(everything),
-            "features": free_table(everything),
-            "ranks": rank_table(rows, everything),
-            "not reached": missed_table(known),
+            "leads": lead_table(everything, NORM),
+            **shared_tables(rows, everything, {NORM: NORM}),
         }
         if before := chosen(rows, kind="run"):
-            tables["first"] = self.answers(_answers(_at_loss(first_rows(before), recipe)))
+            tables["first"] = without_rules(self.answers(_answers(_at_loss(first_rows(before), recipe))))
         decided = "; ".join(f"{name}: {answer.decision} ({answer.because})" for name, answer in answers.items())
         sentence = f"{len(everything)} trainings on {len(texts)} texts at equal loss. {decided}."
         return self.findings(recipe, sentence, checks, [_figure(texts)], tables)
@@ -220,38 +214,6 @@ def _described(text: str, some: Sequence[Cell], item: str) -> dict[str, object]:
     }
 
 
-def _rival_table(texts: Mapping[str, Sequence[Cell]]) -> Table:
-    """In how many trainings the prediction is ahead of the rival that is best for each, and behind it."""
-    rows = []
-    for item in ITEMS:
-        for text, some in texts.items():
-            leads = [cell.lead(NORM, cell.best_rival(item), item) for cell in some]
-            known = [lead for lead in leads if np.isfinite(lead.mean)]
-            ahead, behind = sum(lead.low > 0 for lead in known), sum(lead.high < 0 for lead in known)
-            row = {"agreement of": item, "text": text, "trainings": len(known), "ahead": ahead, "behind": behind}
-            rows.append(row | {"mean lead": f"{float(np.mean([lead.mean for lead in known] or [np.nan])):+.3f}"})
-    return table_of(rows)
-
-
-def _table(some: Sequence[Cell]) -> Table:
-    return table_of(
-        [
-            {
-                "text": cell.text,
-                "training": cell.training,
-                "seeds": len(cell.row["seeds"]),
-                "steps": f"{cell.mean('step'):.0f}",
-                "efficiency": f"{cell.mean('efficiency'):.3f}",
-                "reproducible": both(cell.reproducible),
-                **{f"corrected, {item}": shown(cell.corrected(NORM, item)) for item in ITEMS},
-                "best rivals": cell.best_rivals(),
-                "split exponent": f"{cell.mean('split_exponent'):.2f}",
-            }
-            for cell in some
-        ]
-    )
-
-
 def _figure(texts: Mapping[str, Sequence[Cell]]) -> Figure:
     """Corrected agreement against efficiency, one colour per kind of model, one panel per text and kind of item."""
     panels = []
@@ -262,7 +224,9 @@ def _figure(texts: Mapping[str, Sequence[Cell]]) -> Figure:
                 mine = [cell for cell in some if cell.model == model]
                 x = np.array([cell.mean("efficiency") for cell in mine])
                 y = np.array([cell.corrected(NORM, item).mean for cell in mine])
-                points.append(Points(model, x, y, names=[cell.training for cell in mine]))
+                points.append(
+                    Points(model, x, y, names=[cell.training if cell.training in NAMED else "" for cell in mine])
+                )
             title, label = f"{item.capitalize()}, {text}", f"corrected agreement of {item}"
             panels.append(ScatterPanel(title, "efficiency of the logits", label, points))
     return Figure(

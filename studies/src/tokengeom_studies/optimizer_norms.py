@@ -14,17 +14,15 @@ from tokengeom_studies.base import Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_cells import (
     NOT_MEASURED,
     Cell,
-    both,
     by_text,
     cell_rows,
     cells,
-    edge_table,
     first_rows,
-    free_table,
-    missed_table,
+    lead_table,
     over_texts,
-    rank_table,
     run_checks,
+    shared_tables,
+    without_rules,
 )
 from tokengeom_studies.common.compared_trainings import (
     Training,
@@ -32,7 +30,6 @@ from tokengeom_studies.common.compared_trainings import (
     known_trainings,
     measure_trainings,
 )
-from tokengeom_studies.common.corrected import explained, shown
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
     Answer,
@@ -162,25 +159,20 @@ class OptimizerNorms(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """The norm of each optimizer on each text, by the rule."""
-        known, gaps = cell_rows(rows), recipe["norms_at"]
-        ordered = sorted(cells(known), key=lambda cell: list(TRAININGS).index(cell.training))
+        gaps = recipe["norms_at"]
+        ordered = sorted(cells(cell_rows(rows)), key=lambda cell: list(TRAININGS).index(cell.training))
         texts = _at_loss(ordered, gaps)
         answers = _answers(texts)
-        # Tables of single trainings are of the largest text.
+        # The figure is of the largest text.
         main = max(texts, key=lambda text: max(cell.row.get("dim", 0) for cell in texts[text].values()))
         tables = {
             "hypotheses": self.answers(answers),
             "winners": _winner_table(texts),
-            "optimizers": _table(texts[main]),
-            "networks": _network_table(texts),
-            "edges": edge_table(ordered),
-            "features": free_table(ordered),
-            "ranks": rank_table(rows, ordered),
-            "losses": _losses([cell for cell in ordered if cell.text == main]),
-            "not reached": missed_table(known),
+            "leads": lead_table([cell for at in texts.values() for cell in at.values() if cell.is_network], "gamma2"),
+            **shared_tables(rows, ordered, {name: name for name in CANDIDATES}),
         }
         if before := chosen(rows, kind="run"):
-            tables["first"] = self.answers(_answers(_at_loss(cells(first_rows(before)), gaps)))
+            tables["first"] = without_rules(self.answers(_answers(_at_loss(cells(first_rows(before)), gaps))))
         decided = "; ".join(f"{name}: {answer.decision}" for name, answer in answers.items())
         count = len({cell.training for cell in ordered})
         sentence = f"{count} trainings on {len(texts)} texts at equal loss. {decided}."
@@ -257,6 +249,8 @@ def _large_start(at: Mapping[str, Cell]) -> Answer:
     if not {name for pair in pairs for name in pair} <= set(at):
         return Answer("undecided", NOT_MEASURED)
     best = [[at[n].corrected(winner(at[n], "contexts")[0], "contexts").mean for n in pair] for pair in pairs]
+    if not np.isfinite(best).all():
+        return Answer("undecided", NOT_MEASURED)
     because = ", ".join(f"{p[0]} {a:.3f} and {b:.3f}" for p, (a, b) in zip(pairs, best, strict=True))
     return Answer("yes" if all(a - b >= 0.1 for a, b in best) else "no", because)
 
@@ -292,51 +286,6 @@ def _winner_table(texts: Mapping[str, Mapping[str, Cell]]) -> Table:
         if any(known.values()):
             rows.append(row)
     return table_of(rows)
-
-
-def _table(at: Mapping[str, Cell]) -> Table:
-    """Corrected agreement with each norm and the best rivals, contexts / tokens, and the share that is explained."""
-    rows = []
-    for name, cell in at.items():
-        row: dict[str, object] = {"training": name, "seeds": len(cell.row["seeds"])}
-        row |= {norm: both(partial(cell.corrected, norm)) for norm in CANDIDATES}
-        row |= {"best rivals": cell.best_rivals(), "reproducible": both(cell.reproducible)}
-        for item in ITEMS:
-            norm = winner(cell, item)[0]
-            row[f"explained, {item}"] = f"{shown(explained(cell.corrected(norm, item)))} ({norm})"
-        rows.append(row)
-    return table_of(rows)
-
-
-def _network_table(texts: Mapping[str, Mapping[str, Cell]]) -> Table:
-    """In networks: how far gamma_2 is ahead of the best rival."""
-    rows: list[dict[str, object]] = []
-    for text, at in texts.items():
-        for name, cell in at.items():
-            if cell.is_network:
-                rivals = {item: cell.best_rival(item) for item in ITEMS}
-                leads = {item: f"{shown(cell.lead('gamma2', of, item))} ({of})" for item, of in rivals.items()}
-                rows.append({"text": text, "training": name, **leads})
-    return table_of(rows or [{"training": "-"}])
-
-
-def _losses(cells: Sequence[Cell]) -> Table:
-    """Both certified norms at every loss."""
-    return table_of(
-        [
-            {
-                "training": cell.training,
-                "loss gap": f"{cell.target:g}",
-                "steps": f"{cell.mean('step'):.0f}",
-                **{f"gamma_2 less nuclear, {item}": shown(cell.lead("gamma2", "nuclear", item)) for item in ITEMS},
-                "efficiency": f"{cell.mean('efficiency'):.2f}",
-                "split exponent": f"{cell.mean('split_exponent'):.2f}",
-                "spread of token lengths": f"{cell.mean('spread_of_token_lengths'):.2f}",
-                "spread of context lengths": f"{cell.mean('spread_of_context_lengths'):.2f}",
-            }
-            for cell in cells
-        ]
-    )
 
 
 def _figure(at: Mapping[str, Cell], text: str) -> Figure:

@@ -25,11 +25,12 @@ from scipy.sparse import csc_array
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, SparseProduct, centre_columns, column_norms
 from tokengeom.core.settings import member, member_names
+from tokengeom.problems.backend import SVD_SIDE
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.windows import ABSENT
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.proxy import RANK_TOLERANCE, SVD_SIDE, leading_triplets
+from tokengeom.theory.proxy import RANK_TOLERANCE, leading_triplets
 from tokengeom.training.run import Run
 
 EXPLANATIONS = "tokengeom.comparison.explanations"

@@ -388,9 +388,9 @@ def _scatter(contents: ReportContents, measured: Mapping[str, GroupCosines], gro
     )
     largest = f" The {POINTS} largest groups are shown." if total > POINTS else ""
     caption = (
-        "Each point is a support group. Theory predicts all of them at the top: cosine 1 within the group, whatever "
-        "the tokens of its contexts are and however often each token follows. Hover over a point to read its "
-        f"contexts and next tokens.{largest}"
+        "Each point is a support group. In the limit of training all are predicted at the top: cosine 1 within the "
+        "group, whatever the tokens of its contexts are and however often each token follows. Hover over a point to "
+        f"read its contexts and next tokens.{largest}"
     )
     return picture(Figure("collapse", "Cosines within and between groups", caption, [panel], columns=1))
 

@@ -40,7 +40,10 @@ const exploreData = (() => {
 
   // ---- names -------------------------------------------------------------------------------------------------------
   const escapes = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
-  const escaped = (c) => escapes[c] ?? `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`;
+  // As Python prints them: \x1b below 256, \u200b above.
+  const padded = (code, digits) => code.toString(16).padStart(digits, "0");
+  const hexadecimal = (code) => (code < 256 ? `\\x${padded(code, 2)}` : `\\u${padded(code, 4)}`);
+  const escaped = (c) => escapes[c] ?? hexadecimal(c.codePointAt(0));
   // A joiner or non-joiner inside a word that is not in Latin letters is part of its spelling.
   const JOINER = "(?<=[^\\x00-\\x7f\\u200c\\u200d])[\\u200c\\u200d](?=[^\\x00-\\x7f\\u200c\\u200d])";
   const UNSEEN = new RegExp(`(?!${JOINER})[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Cs}\\p{Co}]`, "gu");

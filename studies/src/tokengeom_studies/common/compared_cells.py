@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,20 @@ FREE = "UFM"
 """How the names of the rivals begin that are trainings of unconstrained features."""
 SPLIT = "gamma2, own split"
 """The prediction whose logits are shared between tokens and contexts as the run shares its own."""
-NOT_MEASURED = "not measured, or the loss was not reached"
+NOT_MEASURED = "not measured, not reached, or not reproducible"
+
+
+def is_free(name: str) -> bool:
+    """Whether a rival is a training of unconstrained features."""
+    return name.startswith(FREE)
+
+
+RIVALS: Mapping[str, Callable[[str], bool]] = {
+    "every rival": lambda name: True,
+    "unconstrained features": is_free,
+    "other rivals": lambda name: not is_free(name),
+}
+"""Kinds of rivals in tables -> which ones they are."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +90,6 @@ class Cell:
         """Mean agreement over seeds, not corrected."""
         return float(np.mean({**self.row["agreement"], **self.row["rivals"]}[name][item]))
 
-    def shown(self, names: Mapping[str, str]) -> str:
-        """Corrected agreement of contexts and tokens with the explanations named for them, and their names."""
-        values = both(lambda item: self.corrected(names[item], item))
-        return f"{values} ({' / '.join(dict.fromkeys(names.values()))})"
-
-    def best_rivals(self) -> str:
-        """The same of the best rivals."""
-        return self.shown({item: self.best_rival(item) for item in ITEMS})
-
     def reproducible(self, item: str) -> float:
         """Mean agreement between two seeds; NaN without two."""
         pairs = list(self.between(item).values())
@@ -99,11 +104,11 @@ class Cell:
         pairs = self.between(item)
         return corrected_difference((self.agreement(name, item), pairs), (self.agreement(other, item), pairs))
 
-    def best_rival(self, item: str, wanted: Callable[[str], bool] = lambda name: True) -> str:
-        """The rival that agrees best on average, of those wanted; empty without one."""
+    def best_rival(self, item: str, kind: str = "every rival") -> str:
+        """The rival of a kind that agrees best on average; empty without one."""
         # To unconstrained features, others of their kind are another seed.
-        known = [name for name in self.row["rivals"] if self.is_network or not name.startswith(FREE)]
-        means = {name: np.mean(list(self.agreement(name, item).values())) for name in known if wanted(name)}
+        known = [name for name in self.row["rivals"] if RIVALS[kind](name) and (self.is_network or not is_free(name))]
+        means = {name: np.mean(list(self.agreement(name, item).values())) for name in known}
         return max(means, key=means.__getitem__, default="")
 
     def mean(self, name: str) -> float:
@@ -183,6 +188,11 @@ def share_ahead(some: Iterable[Cell], lead: Callable[[Cell], Interval]) -> Answe
     return Answer(decided_by_share(ahead / len(leads), MOST), because)
 
 
+def ahead_of_rivals(some: Iterable[Cell], name: str, item: str, kind: str = "every rival") -> Answer:
+    """In how many cells an explanation is ahead of the rival of a kind that is best there."""
+    return share_ahead(some, lambda cell: cell.lead(name, cell.best_rival(item, kind), item))
+
+
 def over_texts(answers: Mapping[str, Answer]) -> Answer:
     """Yes, or no, where it is so on most of the texts on which it was measured."""
     known = {text: answer for text, answer in answers.items() if answer.because != NOT_MEASURED}
@@ -201,7 +211,58 @@ def both(number: Callable[[str], float | Interval]) -> str:
     return " / ".join("-" if np.isnan(value) else f"{value:.3f}" for value in values)
 
 
-def edge_table(some: Sequence[Cell]) -> Table:
+def shared_tables(rows: Sequence[Row], measured: Sequence[Cell], explanations: Mapping[str, str]) -> dict[str, Table]:
+    """What every study of compared trainings shows; ``explanations`` are names in tables -> names in the rows."""
+    return {
+        "cells": _cell_table(measured, explanations),
+        "edges": _edge_table(measured),
+        "features": _free_table(measured),
+        "ranks": _rank_table(rows, measured),
+        "not reached": _missed_table(cell_rows(rows)),
+    }
+
+
+def lead_table(some: Sequence[Cell], name: str) -> Table:
+    """By text, in how many cells an explanation is ahead of the rival that is best, and behind it."""
+    return table_of(
+        [
+            {"text": text, "ahead of": kind}
+            | {item: ahead_of_rivals(mine, name, item, kind).because.replace("ahead ", "") for item in ITEMS}
+            for text, mine in by_text(some).items()
+            for kind in RIVALS
+        ]
+        or [{"text": "-"}]
+    )
+
+
+def _cell_table(some: Sequence[Cell], explanations: Mapping[str, str]) -> Table:
+    """Of each cell: corrected agreement, contexts / tokens, what two seeds agree to, and numbers of the runs."""
+
+    def rivals(cell: Cell) -> str:
+        names = {item: cell.best_rival(item) for item in ITEMS}
+        values = both(lambda item: cell.corrected(names[item], item))
+        return f"{values} ({' / '.join(dict.fromkeys(names.values()))})"
+
+    return table_of(
+        [
+            {
+                "text": cell.text,
+                "training": cell.training,
+                "loss gap": f"{cell.target:g}",
+                "seeds": len(cell.row["seeds"]),
+                **{label: both(partial(cell.corrected, name)) for label, name in explanations.items()},
+                "best rivals": rivals(cell),
+                "reproducible": both(cell.reproducible),
+                "steps": f"{cell.mean('step'):.0f}",
+                "efficiency": f"{cell.mean('efficiency'):.2f}",
+                "split exponent": f"{cell.mean('split_exponent'):.2f}",
+            }
+            for cell in some
+        ]
+    )
+
+
+def _edge_table(some: Sequence[Cell]) -> Table:
     """How often the best parameter of a rival lies on the edge of its grid, where widening gained next to nothing."""
     rows: list[dict[str, object]] = []
     for name in dict.fromkeys(name for cell in some for name, of in cell.row["rivals"].items() if "chosen" in of):
@@ -215,7 +276,7 @@ def edge_table(some: Sequence[Cell]) -> Table:
     return table_of(rows or [{"rival": "-"}])
 
 
-def free_table(some: Sequence[Cell]) -> Table:
+def _free_table(some: Sequence[Cell]) -> Table:
     """Reliability of the mean of trainings of unconstrained features, by text, loss gap and learning rate."""
     rows: dict[tuple[object, ...], dict[str, object]] = {}
     for cell in some:
@@ -226,27 +287,26 @@ def free_table(some: Sequence[Cell]) -> Table:
     return table_of(list(rows.values()) or [{"rival": "-"}])
 
 
-def rank_table(rows: Sequence[Row], some: Sequence[Cell]) -> Table:
+def _rank_table(rows: Sequence[Row], some: Sequence[Cell]) -> Table:
     """Rank of every prediction by text and loss gap, and the dimension of the runs."""
-    texts = {cell.text: cell.row.get("dim", "-") for cell in some}
-    found = {(row["text"], row["norm"], row["target"]): row for row in chosen(rows, kind="prediction")}
+    dims = {(cell.text, gap): cell.row.get("dim", "-") for cell in some for gap in (cell.target, 0.0)}
+    found = {(row["text"], row["norm"], row["target"]): row["rank"] for row in chosen(rows, kind="prediction")}
     return table_of(
         [
-            {
-                "text": text,
-                "prediction": norm,
-                "loss gap": f"{gap:g}",
-                "rank": row["rank"],
-                "d of the runs": texts[text],
-            }
-            for (text, norm, gap), row in found.items()
-            if text in texts
+            {"text": text, "prediction": norm, "loss gap": f"{gap:g}", "rank": rank, "d of the runs": dims[text, gap]}
+            for (text, norm, gap), rank in found.items()
+            if (text, gap) in dims
         ]
         or [{"text": "-"}]
     )
 
 
-def missed_table(rows: Sequence[Row]) -> Table:
+def without_rules(answers: Table) -> Table:
+    """A table of answers without the column of rules."""
+    return {name: column for name, column in answers.items() if name != "rule"}
+
+
+def _missed_table(rows: Sequence[Row]) -> Table:
     """Trainings of which not all seeds reached a loss."""
     missed = [row for row in rows if len(row["seeds"]) < row["tried"]]
     return table_of(

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokengeom.extending import Figure, HeatmapPanel
 from tokengeom_studies.base import Table, table_of
-from tokengeom_studies.common.corrected import LEAST, jackknifed
+from tokengeom_studies.common.corrected import corrected
 from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL, TOKENS
 from tokengeom_studies.common.measured import Interval, Row, chosen, firsts
 
@@ -104,18 +104,11 @@ class ExplainedCells:
         row, missing = self._agreements.get((*_cell(run), explanation)), Interval.of([])
         if row is None or kind not in row["agreement"]:
             return missing
-        r, seeds = np.array(row["agreement"][kind]), range(len(row["agreement"][kind]))
-        rho = [[a, b, values[kind]] for a, b, values in run["seeds"]]
         own = row.get("reliability", {}).get(kind, 1.0)
-        if np.mean([x for *_, x in rho]) < LEAST or own <= 0:
+        if own <= 0:
             return missing
-
-        def without(left: int | None) -> float:
-            kept = np.mean([r[s] for s in seeds if s != left])
-            between = np.mean([x for a, b, x in rho if left not in (a, b)])
-            return float(kept / np.sqrt(max(between, LEAST) * own))
-
-        return jackknifed(seeds, without)
+        agreed = {(seed,): value / np.sqrt(own) for seed, value in enumerate(row["agreement"][kind])}
+        return corrected(agreed, {(a, b): values[kind] for a, b, values in run["seeds"]})
 
     def _mean(self, run: Row, explanation: str, kind: str) -> float:
         return self.corrected(run, explanation, kind).mean
