@@ -64,7 +64,8 @@ def test_top_tokens_of_proven_predictions_decide(certified: float, answers: list
     again = [{**row, CERTIFIED: 0.1} for row in more]
     table = judged(1.0, more=[*more, *again]).tables
     assert table["hypotheses"]["answer"][-2:] == answers
-    assert table["top tokens"][CERTIFIED] == [certified] * 12
+    assert table["top tokens"][CERTIFIED] == [pytest.approx(certified)]
+    assert table["top tokens"]["as often"] == [f"{12 * (answers[1] == 'yes')} of 12"]
 
 
 def test_top_tokens_decide() -> None:

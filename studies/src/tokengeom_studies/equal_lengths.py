@@ -17,7 +17,7 @@ import numpy as np
 
 from tokengeom import NextTokenStatistics, TrainingSettings
 from tokengeom.extending import AbstractProgress, Figure, HeatmapPanel
-from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.base import Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import adapted_below
 from tokengeom_studies.common.corrected import jackknifed
 from tokengeom_studies.common.measured import (
@@ -28,6 +28,7 @@ from tokengeom_studies.common.measured import (
     Interval,
     Row,
     Rows,
+    checks_of,
     chosen,
     decided_together,
     share_of,
@@ -35,13 +36,7 @@ from tokengeom_studies.common.measured import (
 from tokengeom_studies.common.other_norms import smallest_one_sided
 from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.torch_runs import DeviceText, Predicted, Reached, first_below
-from tokengeom_studies.common.variants import (
-    Agreements,
-    Geometry,
-    add_pairs,
-    as_geometry,
-    text_named,
-)
+from tokengeom_studies.common.variants import Agreements, Geometry, add_pairs, as_geometry, text_named
 from tokengeom_studies.optimizer_norms import TRAININGS
 
 ITEMS = ("contexts", "tokens")
@@ -186,18 +181,12 @@ class EqualLengths(AbstractMeasuredStudy):
                 ]
             ),
         }
-        far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in chosen(rows, kind="run"))
-        proven = max(row["relative_gap"] for row in chosen(rows, kind="prediction"))
-        numbers = [
-            Check("largest distance of a run from its loss gap", far, high=0.1),
-            Check("largest proven relative gap of a prediction", proven, high=0.01),
-        ]
         parts = [f"{_share(a).mean:.2f} on {text}" for text, a in of.items() if np.isfinite(_share(a).mean)]
         sentence = (
             "Part of the lead of gamma_2 that separates Adam from gradient descent, and that equal lengths alone give "
             f"to gradient descent: {', '.join(parts) or 'not measured'}; {len(chosen(rows, kind='run'))} trainings."
         )
-        return self.findings(recipe, sentence, numbers, [_figure(of)], tables)
+        return self.findings(recipe, sentence, checks_of(rows), [_figure(of)], tables)
 
 
 _MORE = ", d = "

@@ -27,7 +27,8 @@ from tokengeom.extending import (
     architecture_named,
     explanation_classes,
 )
-from tokengeom_studies.base import Check, Findings, Recipe, table_of
+from tokengeom_studies.base import Findings, Recipe
+from tokengeom_studies.common import last_norms
 from tokengeom_studies.common.compared_trainings import without_last_norm
 from tokengeom_studies.common.explained_cells import (
     FREE,
@@ -40,24 +41,18 @@ from tokengeom_studies.common.explained_cells import (
     simulated,
     started,
 )
-from tokengeom_studies.common.held_out_text import (
-    ONE,
-    SEVERAL,
-    TOKENS,
-    Geometry,
-    HeldOutText,
-    agreement,
-    mean_geometry,
-)
+from tokengeom_studies.common.held_out_text import ONE, SEVERAL, TOKENS, Geometry, HeldOutText, agreement, mean_geometry
 from tokengeom_studies.common.measured import (
     MOST,
     AbstractMeasuredStudy,
     Hypothesis,
     Row,
     Rows,
+    checks_of,
     chosen,
     ranks,
     share_of,
+    text_table,
 )
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
@@ -65,6 +60,8 @@ from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_te
 
 FIRST_SEED = 500
 """Seed of the first replicate of a simulation; no network has it."""
+BARE_SEED = 100
+"""First seed of a network without a last norm."""
 
 
 class ExplainedShare(AbstractMeasuredStudy):
@@ -189,31 +186,29 @@ class ExplainedShare(AbstractMeasuredStudy):
             "kernel": share_of(judged.kernel()),
             "one geometry": share_of(judged.one_geometry()),
             "last norm": share_of(judged.last_norm()),
-            "last norm, others": share_of(judged.other_last_norms()),
-            "one geometry without": share_of(judged.one_geometry_without()),
-            "norm or kind": share_of(judged.norm_or_kind()),
+            "last norm, others": share_of(last_norms.simulations_follow(judged)),
+            "one geometry without": share_of(last_norms.one_geometry(judged)),
+            "norm or kind": share_of(last_norms.norm_or_kind(judged)),
             "held-out loss": share_of(judged.held_out_loss()),
             "Kneser-Ney": share_of(judged.kneser_ney()),
         }
-        texts = table_of([{key: row[key] for key in row if key != "kind"} for row in judged.texts])
         tables = {
             "hypotheses": self.answers(answers),
             "overview": judged.overview(),
             "over texts": judged.intervals(),
             "explanations": judged.table(),
             "networks": judged.networks(),
+            "last norms": last_norms.table(judged),
             "reproducible": judged.reproducible(),
             "held out": judged.unseen(),
-            "texts": texts,
+            "texts": text_table(judged.rows),
             "ahead": judged.ahead(),
             "untied": judged.untied(),
             "edges": judged.edges(),
             "top tokens": judged.top_tokens(),
             "ranks": ranks(_solved(judged.rows), recipe["dim"]),
         }
-        far = max(abs(gap / row["target"] - 1.0) for row in judged.runs for gap in row["loss_gaps"])
-        numbers = [Check("largest distance of a run from its loss gap", far, high=0.1)]
-        return self.findings(recipe, judged.sentence(), numbers, [judged.figure()], tables)
+        return self.findings(recipe, judged.sentence(), checks_of(judged.rows), [judged.figure()], tables)
 
 
 def _solved(rows: Sequence[Row]) -> list[tuple[str, Row]]:
@@ -246,8 +241,10 @@ class _Measurement:
     def train(self, network: str) -> None:
         """Train every seed of a network, and keep where it reached each loss gap."""
         for seed in range(self.recipe["seeds"]):
-            settings = self._settings(network.removesuffix(WITHOUT), seed)
-            built = without_last_norm(self.text.stats, settings) if network.endswith(WITHOUT) else None
+            bare = network.endswith(WITHOUT)
+            # Networks with and without a last norm must not start from the same weights.
+            settings = self._settings(network.removesuffix(WITHOUT), seed + BARE_SEED * bare)
+            built = without_last_norm(self.text.stats, settings) if bare else None
             for target, read in self._reads(settings, built):
                 self.read.setdefault((network, target), []).append(read)
         for gap in self.recipe["gaps"]:

@@ -24,16 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from tokengeom import LinearPrediction, NextTokenStatistics, Run, predict
-from tokengeom.extending import (
-    AbstractProgress,
-    Bool,
-    Figure,
-    Float,
-    InputError,
-    LinePanel,
-    Panel,
-    blas_threads_for,
-)
+from tokengeom.extending import AbstractProgress, Bool, Figure, Float, InputError, LinePanel, Panel, blas_threads_for
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.linear_training import linear_training
 from tokengeom_studies.common.random_data import LinearSetting, descend, dirichlet_counts, random_supports

@@ -13,13 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tokengeom import FeaturePrediction, NextTokenStatistics, predict
-from tokengeom.extending import (
-    AbstractProgress,
-    Figure,
-    evolution,
-    feature_heatmaps,
-    feature_training,
-)
+from tokengeom.extending import AbstractProgress, Figure, evolution, feature_heatmaps, feature_training
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.model_runs import (
     ITEMS,

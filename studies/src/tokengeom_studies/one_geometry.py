@@ -9,8 +9,17 @@ from typing import ClassVar
 import numpy as np
 
 from tokengeom.extending import GD, AbstractProgress, Figure, HeatmapPanel, Spectral
-from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen, share_of
+from tokengeom_studies.base import Findings, Recipe, Table, table_of
+from tokengeom_studies.common.measured import (
+    AbstractMeasuredStudy,
+    Hypothesis,
+    Row,
+    Rows,
+    checks_of,
+    chosen,
+    share_of,
+    text_table,
+)
 from tokengeom_studies.common.torch_runs import DeviceText
 from tokengeom_studies.common.variants import (
     FIRST_SEED,
@@ -147,11 +156,8 @@ class OneGeometry(AbstractMeasuredStudy):
             "base": _base_table(of, rows),
             "simulation": _simulation_table(of),
             "not reached": _not_reached(recipe, rows),
-            "texts": table_of([{key: row[key] for key in row if key != "kind"} for row in chosen(rows, kind="text")]),
+            "texts": text_table(rows),
         }
-        runs = chosen(rows, kind="run")
-        far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in runs)
-        numbers = [Check("largest distance of a run from its loss gap", far, high=0.1)]
         means = {name: float(np.mean(list(_with_base(of, (name,))) or [np.nan])) for name in VARIANTS if name != BASE}
         known = sorted((x, name) for name, x in means.items() if np.isfinite(x))
         lowest = ", ".join(f"{name} ({x:.2f})" for x, name in known[:3])
@@ -159,7 +165,7 @@ class OneGeometry(AbstractMeasuredStudy):
             f"Corrected agreement with the base is lowest for {lowest}; "
             f"{SAME} on average or more for {sum(x >= SAME for x, _ in known)} of {len(known)} choices."
         )
-        return self.findings(recipe, sentence, numbers, [_figure(of)], tables)
+        return self.findings(recipe, sentence, checks_of(rows), [_figure(of)], tables)
 
 
 def _compared(one: str, other: str) -> bool:

@@ -30,15 +30,7 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.torch_runs import DeviceText
-from tokengeom_studies.common.variants import (
-    FIRST_SEED,
-    MAIN,
-    Agreements,
-    Geometry,
-    Variant,
-    add_pairs,
-    as_geometry,
-)
+from tokengeom_studies.common.variants import FIRST_SEED, MAIN, Agreements, Geometry, Variant, add_pairs, as_geometry
 
 ITEMS = ("contexts", "tokens")
 LLAMA, NORM = "llama", "gamma2"

@@ -18,24 +18,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.extending import (
-    AbstractProgress,
-    Curve,
-    Figure,
-    HeatmapPanel,
-    LinePanel,
-    SoftLabels,
-    cosines,
-)
+from tokengeom.extending import AbstractProgress, Curve, Figure, HeatmapPanel, LinePanel, SoftLabels, cosines
 from tokengeom_studies.base import Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import (
-    AbstractMeasuredStudy,
-    Answer,
-    Hypothesis,
-    Row,
-    Rows,
-    chosen,
-)
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.support_directions import (

@@ -43,13 +43,7 @@ from tokengeom_studies.common.compared_starts import (
     sentence,
     step_table,
 )
-from tokengeom_studies.common.measured import (
-    AbstractMeasuredStudy,
-    Hypothesis,
-    Row,
-    Rows,
-    chosen,
-)
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen
 from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.split_texts import HeldOutLoss, SplitText, split_text_of
 from tokengeom_studies.common.torch_runs import DeviceText

@@ -16,14 +16,7 @@ import numpy as np
 
 from tokengeom.extending import AbstractProgress, Backend, Curve, Figure, LinePanel, Panel, Points, ScatterPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import (
-    AbstractMeasuredStudy,
-    Answer,
-    Hypothesis,
-    Row,
-    Rows,
-    chosen,
-)
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen
 from tokengeom_studies.common.random_limits import proxy_limit
 from tokengeom_studies.common.solved_patterns import (
     ALIKE,

@@ -15,8 +15,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom.extending import AbstractProgress, Curve, Figure, LinePanel
-from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows, chosen, ranks, share_of
+from tokengeom_studies.base import Findings, Recipe, Table, table_of
+from tokengeom_studies.common.measured import (
+    AbstractMeasuredStudy,
+    Hypothesis,
+    Row,
+    Rows,
+    checks_of,
+    chosen,
+    ranks,
+    share_of,
+)
 from tokengeom_studies.common.variants import MAIN, MLP_NAME, Agreements, compare_ties
 
 ITEMS = ("contexts", "tokens")
@@ -112,12 +121,7 @@ class Scale(AbstractMeasuredStudy):
         cells = chosen(every, layers=LAYERS)
         held = {item: _held(every, (item,)) for item in ITEMS}
         answers = {key: share_of(x for item in ITEMS for x in held[item][key]) for key in held[ITEMS[0]]}
-        runs, solved = chosen(rows, kind="run"), chosen(rows, kind="prediction")
-        far = max(abs(row["loss_gap"] / row["target"] - 1.0) for row in runs)
-        numbers = [Check("largest distance of a run from its loss gap", far, high=0.1)]
-        if solved:
-            proven = max(row["relative_gap"] for row in solved)
-            numbers.append(Check("largest proven relative gap of a prediction", proven, high=0.01))
+        solved = chosen(rows, kind="prediction")
         values = [_value(cell, "contexts") for cell in cells]
         sentence = (
             "Tied features trained alike agree with contexts of the network, corrected, between "
@@ -142,7 +146,7 @@ class Scale(AbstractMeasuredStudy):
             "all cells": _table(every, "layers"),
             "all weights": _weights_table(cells),
         }
-        return self.findings(recipe, sentence, numbers, [_figure(cells)], tables)
+        return self.findings(recipe, sentence, checks_of(rows), [_figure(cells)], tables)
 
 
 def _cells(rows: Sequence[Row]) -> list[Cell]:

@@ -13,10 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from tokengeom.extending import Figure, HeatmapPanel
-from tokengeom_studies.base import Check, Findings, Recipe, table_of
+from tokengeom_studies.base import Findings, Recipe, table_of
 from tokengeom_studies.common.explained_cells import MAIN, NEAR, ExplainedCells, simulated, started
 from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL, TOKENS
-from tokengeom_studies.common.measured import MOST, Hypothesis, Row, share_of
+from tokengeom_studies.common.measured import MOST, Hypothesis, Row, checks_of, share_of, text_table
 from tokengeom_studies.explained_share import ExplainedShare
 
 OWN, SMALL, BOTH, OTHER = (1.0, 1.0), (0.3, 0.3), (1.0, 0.3), (0.3, 1.0)
@@ -90,9 +90,8 @@ class SeparateStarts(ExplainedShare):
             "starts": table_of([{"head": start[0], "features": start[1], **means[start]} for start in means]),
             "cells": table_of(cells),
             "reproducible": judged.reproducible(),
-            "texts": table_of([{key: row[key] for key in row if key != "kind"} for row in judged.texts]),
+            "texts": text_table(judged.rows),
         }
-        far = max(abs(gap / row["target"] - 1.0) for row in judged.runs for gap in row["loss_gaps"])
 
         def numbers(start: tuple[float, float]) -> str:
             return " / ".join(f"{means[start][kind]:.2f}" if np.isfinite(means[start][kind]) else "-" for kind in ITEMS)
@@ -102,7 +101,6 @@ class SeparateStarts(ExplainedShare):
             f"over texts (several / one / held out / tokens): {numbers(BOTH)}; with both at the network's own "
             f"{numbers(OWN)}; with both at 0.3 {numbers(SMALL)}."
         )
-        far_off = Check("largest distance of a run from its loss gap", far, high=0.1)
         panel = HeatmapPanel(
             "Simulations", np.array([[means[start][kind] for kind in ITEMS] for start in means]), "kind of item",
             "start of head, features", list(ITEMS), [f"{head:g}, {features:g}" for head, features in means],
@@ -113,7 +111,7 @@ class SeparateStarts(ExplainedShare):
             "multiples of the networks' own. 1 is all that is reproducible."
         )
         figure = Figure("starts", "Which start suits contexts and tokens", caption, [panel])
-        return self.findings(recipe, sentence, [far_off], [figure], tables)
+        return self.findings(recipe, sentence, checks_of(judged.rows), [figure], tables)
 
 
 def _named(start: tuple[float, float]) -> str:

@@ -14,15 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import NextTokenStatistics
-from tokengeom.extending import (
-    AbstractProgress,
-    Figure,
-    HeatmapPanel,
-    Network,
-    NetworkShape,
-    Transformer,
-    import_torch,
-)
+from tokengeom.extending import AbstractProgress, Figure, HeatmapPanel, Network, NetworkShape, Transformer, import_torch
 from tokengeom_studies.base import Check, Findings, Recipe, table_of
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen, share_of
 from tokengeom_studies.common.stepped_training import SteppedTraining

@@ -24,21 +24,9 @@ from scipy import sparse
 from tokengeom import TrainingSettings
 from tokengeom.extending import AbstractProgress, Bool, InputError, Int, WordTokenizer, stories, train_many
 from tokengeom_studies.base import Findings, Recipe
-from tokengeom_studies.common.measured import (
-    AbstractMeasuredStudy,
-    Hypothesis,
-    Row,
-    Rows,
-)
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows
 from tokengeom_studies.common.part_findings import PartFindings
-from tokengeom_studies.common.text_parts import (
-    NORMS,
-    Directions,
-    Part,
-    agreement,
-    agreement_on,
-    growth,
-)
+from tokengeom_studies.common.text_parts import NORMS, Directions, Part, agreement, agreement_on, growth
 
 Window = tuple[str, ...]
 """Tokens of a context, and the next token."""

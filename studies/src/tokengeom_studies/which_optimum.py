@@ -17,12 +17,7 @@ import numpy as np
 from tokengeom import NextTokenStatistics, predict
 from tokengeom.extending import AbstractProgress, Bool, Float
 from tokengeom_studies.base import Findings, Recipe
-from tokengeom_studies.common.measured import (
-    AbstractMeasuredStudy,
-    Hypothesis,
-    Row,
-    Rows,
-)
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Hypothesis, Row, Rows
 from tokengeom_studies.common.optimum_findings import PATH, RULES, SAME_LOSS, OptimumFindings
 from tokengeom_studies.common.random_data import with_random_repeats
 from tokengeom_studies.common.solution_sets import PATTERNS, SolutionSet, direction, distance, supports

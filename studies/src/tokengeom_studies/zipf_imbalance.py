@@ -16,14 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
-from tokengeom.extending import (
-    AbstractProgress,
-    Curve,
-    Figure,
-    Float,
-    LinePanel,
-    cosine,
-)
+from tokengeom.extending import AbstractProgress, Curve, Figure, Float, LinePanel, cosine
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.logit_path import LogitPath, regularisation_path
 from tokengeom_studies.common.model_runs import direction_probe, over_training

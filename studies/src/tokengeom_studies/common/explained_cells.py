@@ -214,36 +214,6 @@ class ExplainedCells:
                     if np.isfinite(own) and np.isfinite(other):
                         yield own > other
 
-    def other_last_norms(self) -> Iterable[bool]:
-        """The same of the other networks without one."""
-        for run in self._without(WITHOUT_NORM):
-            for kind in TARGETS:
-                own, other = (self._mean(run, simulated(MAIN, name), kind) for name in (run["network"], ""))
-                if np.isfinite(own) and np.isfinite(other):
-                    yield own > other
-
-    def one_geometry_without(self) -> Iterable[bool]:
-        """Whether networks without a last norm agree with each other."""
-        for run in self._without():
-            for other in self._without(run["network"], text=run["text"], target=run["target"]):
-                values = [self._mean(run, f"network {other['network']}", kind) for kind in ITEMS]
-                yield from (x >= SAME for x in values if np.isfinite(x))
-
-    def norm_or_kind(self) -> Iterable[bool]:
-        """Whether a network without a last norm agrees better with other such networks than with its kind with one."""
-        for run in self._without():
-            others = [x["network"] for x in self._without(run["network"], text=run["text"], target=run["target"])]
-            for kind in ITEMS:
-                own = self._mean(run, f"network {run['network'].removesuffix(WITHOUT)}", kind)
-                same = _mean_of(self._mean(run, f"network {other}", kind) for other in others)
-                if np.isfinite(own) and np.isfinite(same):
-                    yield same > own
-
-    def _without(self, besides: str = "", **entries: Any) -> list[Row]:
-        """Runs of networks without a last norm."""
-        runs = chosen(self.runs, **entries)
-        return [run for run in runs if run["network"].endswith(WITHOUT) and run["network"] != besides]
-
     def held_out_loss(self) -> Iterable[bool]:
         """Whether the simulation has a lower loss on held-out contexts than the network."""
         for run in self.runs:
@@ -280,7 +250,9 @@ class ExplainedCells:
         for run in self.runs:
             names = self.explanations(run)
             rivals = [x for x in names if not is_tied(x) and not x.startswith(("network ", "at the loss", "in the"))]
-            best = max(rivals, key=lambda name: np.nan_to_num(self._mean(run, name, SEVERAL), nan=-1.0), default="")
+            if not rivals:
+                continue
+            best = max(rivals, key=lambda name: np.nan_to_num(self._mean(run, name, SEVERAL), nan=-1.0))
             shown = {
                 "simulated": simulated(MAIN, run["network"]),
                 "simulated, kernel": simulated(KERNEL, run["network"]),

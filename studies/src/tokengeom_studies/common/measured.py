@@ -27,7 +27,7 @@ import numpy as np
 from scipy import special
 
 from tokengeom.extending import Curve, InputError
-from tokengeom_studies.base import AbstractStudy, Findings, Recipe, Table, table_of
+from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 
 if TYPE_CHECKING:
     from tokengeom.extending import AbstractProgress
@@ -111,6 +111,22 @@ def firsts(rows: Iterable[Row], *names: str) -> list[Row]:
     for row in rows:
         found.setdefault(json.dumps([row.get(name) for name in names]), row)
     return list(found.values())
+
+
+def text_table(rows: Iterable[Row]) -> Table:
+    """The rows that describe texts, as a table."""
+    return table_of([{key: row[key] for key in row if key != "kind"} for row in chosen(rows, kind="text")])
+
+
+def checks_of(rows: Iterable[Row]) -> list[Check]:
+    """Whether runs were read at their loss gaps, and whether the predictions are proven, if there are any."""
+    runs, solved = chosen(rows, kind="run"), chosen(rows, kind="prediction")
+    far = max(abs(gap / row["target"] - 1.0) for row in runs for gap in row.get("loss_gaps") or [row["loss_gap"]])
+    checks = [Check("largest distance of a run from its loss gap", far, high=0.1)]
+    if solved:
+        proven = max(row["relative_gap"] for row in solved)
+        checks.append(Check("largest proven relative gap of a prediction", proven, high=0.01))
+    return checks
 
 
 def ranks(solved: Iterable[tuple[str, Row]], dim: int) -> Table:
