@@ -228,7 +228,7 @@ def _figures(measured: Sequence[Cell]) -> list[Figure]:
         ]
         caption = (
             f"Corrected agreement of {item}, 1 is all that is reproducible; bands are 95% intervals over seeds. "
-            "Rivals are at their best in each cell. A model has no point where two of its seeds agree to less than 0.05. "
+            "Rivals are at their best in each cell. A model has no point where two seeds agree to less than 0.05. "
             "Lines join points of one kind; the order of models has no meaning."
         )
         figures.append(Figure(name, f"Agreement of {item} with predictions and rivals at equal loss", caption, panels))

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokengeom.extending import Figure, HeatmapPanel
 from tokengeom_studies.base import Table, table_of
-from tokengeom_studies.common.corrected import corrected
+from tokengeom_studies.common.corrected import Measured, corrected
 from tokengeom_studies.common.held_out_text import HELD_OUT, ITEMS, ONE, SEVERAL, TOKENS
 from tokengeom_studies.common.measured import Interval, Row, chosen, firsts
 
@@ -107,7 +107,7 @@ class ExplainedCells:
         own = row.get("reliability", {}).get(kind, 1.0)
         if own <= 0:
             return missing
-        agreed = {(seed,): value / np.sqrt(own) for seed, value in enumerate(row["agreement"][kind])}
+        agreed: Measured = {(seed,): value / np.sqrt(own) for seed, value in enumerate(row["agreement"][kind])}
         return corrected(agreed, {(a, b): values[kind] for a, b, values in run["seeds"]})
 
     def _mean(self, run: Row, explanation: str, kind: str) -> float:
