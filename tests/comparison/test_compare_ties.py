@@ -85,7 +85,8 @@ def test_the_untied_prediction_is_left_out_as_asked_and_where_it_would_take_long
     alone = tg.compare(tied, additive.language_model(), permutations=0, at_loss=False)
     assert set(alone.targets) == {"tied", "counts"}
     assert ties_sentences(alone.rows) == []
-    monkeypatch.setattr("tokengeom.comparison.target.AT_LOSS_ENTRIES", {"nuclear": 10, "gamma2": 10})
+    for limit in ("AT_LOSS_ENTRIES", "AT_HIGH_LOSS_ENTRIES"):
+        monkeypatch.setattr(f"tokengeom.comparison.target.{limit}", {"nuclear": 10, "gamma2": 10})
     large = tg.compare(tied, additive.language_model(), permutations=0)
     assert any(sentence.startswith("What ties change is not known") for sentence in large.limitations)
     assert any("and the run at" in sentence for sentence in large.limitations), "another loss than the run's"
