@@ -26,9 +26,7 @@ FILLED = (PAGE, README, GUIDE)
 PLACE = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 SHORT = (
     ("count 50 million tokens of text, contexts of 4", "Polars group_by"),
-    ("count 2 million tokens of text, contexts of 4, to saved statistics", "dictionary of Counters"),
     ("L^mm, V=104, 400 distinct supports", "cvxpy + SCS"),
-    ("prediction at a loss, V=40, m=89", "cvxpy + SCS"),
     ("prediction at a loss in the gamma_2 norm, V=20, m=37", "cvxpy + SCS, semidefinite"),
     ("transformer, V=104, m=403, 4 layers, d=128, per step on one GPU", "plain eager PyTorch loop"),
     (
@@ -66,7 +64,7 @@ SIZES = (
     "transformer, V=104, m=403, 4 layers, d=128, per step on one GPU",
 )
 """Jobs that the guide to sizes shows."""
-MARKERS = "osD^vPX"
+MARKERS = "osD^v"
 LEGEND: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 8, "frameon": False}
 NAMES = {
     "counting": "Counting",
