@@ -171,7 +171,7 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
 @pytest.mark.slow
 def test_the_search_index_has_words_of_every_part_of_the_site(site: Path) -> None:
     index = check_site.search_index(site)
-    assert "generated/tokengeom.theory.concepts" in check_site.pages_with(index, "typical")
+    assert "generated/tokengeom.theory.concepts" in check_site.pages_with(index, "singular")
     assert "commands" in check_site.pages_with(index, "toml")
     assert "examples/two_texts" in check_site.pages_with(index, "bird")
     assert "theory" in check_site.pages_with(index, "theorem")

@@ -16,7 +16,7 @@ PACKAGE = "tokengeom"
 TITLE = "tokengeom: the geometry of next-token prediction, predicted and measured"
 AUTHORS = "The tokengeom authors"
 LICENSE = "Apache-2.0"
-RELEASED = date(2026, 11, 19)
+RELEASED = date(2026, 11, 20)
 """Date of this version."""
 MESSAGE = "If you use tokengeom, please cite it, and the papers whose theory it implements."
 _ADDRESSES = ("Homepage", "Repository", "Source", "Documentation")
