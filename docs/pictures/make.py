@@ -39,7 +39,7 @@ STRONG = 0.5
 """Cosine with the strongest colour."""
 TRAININGS = 5
 WIDTH = 192
-"""Dimensions of the transformers: more than the prediction needs, so that a lack of them is no reason to disagree."""
+"""Dimensions of the transformers: more than the rank of the prediction, so that they can have its geometry."""
 TITLES = ("predicted from the text", f"in transformers (mean of {TRAININGS} trainings)")
 
 

@@ -38,7 +38,7 @@ def judged(**numbers: float) -> Findings:
         ({"rival": 0.7, "features": 0.7}, {"rivals-contexts": "yes", "rivals-tokens": "yes"}),
         ({"rival": 0.9}, {"rivals-contexts": "no", "rivals-tokens": "no", "features-contexts": "no"}),
         ({"features": 0.7}, {"features-contexts": "yes", "features-tokens": "yes"}),
-        # 0.75 / sqrt(0.8) is above 0.8: the noise of the features is not held against them.
+        # Corrected for the noise of the features, 0.75 is 0.75 / sqrt(0.8), which is above 0.8.
         ({"features": 0.75, "reliability": 0.8}, {"features-contexts": "no", "features-tokens": "no"}),
         ({"between": 0.65}, {"ceiling": "yes"}),
         ({"between": 0.8}, {"ceiling": "no"}),

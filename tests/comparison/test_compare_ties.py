@@ -92,6 +92,17 @@ def test_the_untied_prediction_is_left_out_as_asked_and_where_it_would_take_long
     assert any("and the run at" in sentence for sentence in large.limitations), "another loss than the run's"
 
 
+def test_a_simulation_beside_the_untied_prediction_is_judged_on_frequent_and_rare_contexts(
+    additive: AdditiveModel,
+) -> None:
+    run = tg.train(additive.stats, "ufm", dim=16, steps=300, optimizer="adamw", learning_rate=0.02)
+    simulated = tg.simulate(additive.stats, like=run, ties="positions+self", replicates=2)
+    untied = tg.predict(additive.stats, loss_gap=run.loss_gap)
+    compared = tg.compare(simulated, run, at=untied, permutations=0)
+    for target in ("simulated", "nuclear"):
+        assert set(PARTS) <= set(compared.targets[target])
+
+
 def test_it_is_saved_and_computed_again(additive: AdditiveModel, tmp_path: Path) -> None:
     run = tg.train(additive.stats, "ufm", dim=16, steps=300, optimizer="adamw", learning_rate=0.02)
     for name, result in (("stats", additive.stats), ("run", run)):

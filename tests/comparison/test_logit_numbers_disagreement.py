@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tokengeom as tg
 from tokengeom.comparison import logit_numbers as module
 from tokengeom.comparison.logit_numbers import Disagreement, balanced_factors, disagreement
 from tokengeom.core.factors import Factors
@@ -73,3 +74,15 @@ def test_sentences_and_remedies_name_low_numbers() -> None:
     assert any("tokens carry less" in sentence for sentence in low.remedies())
     assert Disagreement("nuclear", 0.95, 0.96, 0.99, 0.99, 0.5).remedies() == []
     assert to_plain(low)["split_exponent"] == 0.3
+
+
+def test_logits_that_are_too_many_for_efficiency_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = tg.count(context=2, top_contexts=20, vocabulary=10)
+    run = tg.train(stats, "ufm", dim=8, steps=300, optimizer="adamw", learning_rate=0.02)
+    known = tg.compare(tg.predict(stats), run, permutations=0)
+    assert 0 < known.efficiency <= 1
+    assert not any("Efficiency was not computed" in sentence for sentence in known.limitations)
+    monkeypatch.setattr("tokengeom.comparison.compare.EFFICIENCY_LOGITS", 10)
+    large = tg.compare(tg.predict(stats), run, permutations=0)
+    assert np.isnan(large.efficiency)
+    assert sum("Efficiency was not computed" in sentence for sentence in large.limitations) == 1

@@ -89,6 +89,10 @@ LARGE_SHARE = 0.1
 NAMED_TOKENS = 4
 EFFICIENCY_LOGITS = 50_000_000
 """Logits up to which the smallest norm with their loss is compared with their own: of more it takes minutes."""
+NO_EFFICIENCY = (
+    f"Efficiency was not computed: it takes minutes for more than {EFFICIENCY_LOGITS:,} logits (tokens x contexts). "
+    "Take fewer contexts to have it."
+)
 
 
 @takes(CompareSettings)
@@ -198,7 +202,7 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     together = chooser.together(list(explained.values())) if len(explained) > len(inputs.targets) else None
     added = {} if together is None else {COUNTS.key: together}
     numbers, rows = pair_numbers(inputs, explained | added, target.key, settings, floors=tuple(inputs.targets))
-    if is_tied or (isinstance(inputs.prediction, Simulation) and not inputs.at):
+    if is_tied or isinstance(inputs.prediction, Simulation):
         more, further_rows, said = _numbers_by_frequency(inputs, target.key, settings)
         numbers, rows = numbers | more, [*rows, *further_rows]
         inputs = replace(inputs, limitations=(*inputs.limitations, *said))
@@ -207,8 +211,10 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     agreements = flat_names(ours | _context_sums(inputs, settings))
     tables, circumstances = tables_of(agreements), _circumstances(inputs, target)
     judged = next((at for at in inputs.at if at.norm == norm), None)
-    efficiency = (float("nan"), float("nan"))
-    if judged is not None and math.prod(inputs.size) <= EFFICIENCY_LOGITS:
+    efficiency, limitations = (float("nan"), float("nan")), inputs.limitations
+    if math.prod(inputs.size) > EFFICIENCY_LOGITS:
+        limitations = (*limitations, NO_EFFICIENCY)
+    elif judged is not None:
         efficiency = judged.efficiency(inputs.run.logits)
     verdict = judge(Evidence.of(tables, rows, target, inputs.gap, circumstances))
     return Comparison(
@@ -225,7 +231,7 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
         disagreement=disagreement(inputs.run, inputs.groups, norm or "nuclear", efficiency, inputs.seen),
         circumstances=circumstances,
         reasons=(*verdict.reasons, *norm_sentence(norm, run, tables), *ties_sentences(rows)),
-        limitations=(*inputs.limitations, *sampling_limitations(inputs.size[0], inputs.kept, inputs.seen)),
+        limitations=(*limitations, *sampling_limitations(inputs.size[0], inputs.kept, inputs.seen)),
         unexplained=() if together is None else unexplained_items(inputs, together),
         compared=(inputs.prediction, run),
         at=inputs.at,

@@ -38,7 +38,9 @@ from tokengeom.training.simulation import Simulation
 R = TypeVar("R", bound=AbstractResult)
 
 
-TOO_LARGE = "the statistics are too large; take fewer contexts, or tokengeom predict --loss-gap, in minutes"
+TOO_LARGE = (
+    "the statistics are too large; take fewer contexts, or run tokengeom predict --loss-gap, which takes minutes"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +210,7 @@ def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ..
                 sentences.append(f"How much of the geometry of the model '{name}' is reproducible is not known: {why}.")
         made = {at.norm for at in contents.at_loss.get(name, ())}
         if left_out := [NORMS[norm] for norm in NORMS if made and norm not in made]:
-            sentences.append(f"In the {left_out[0]} there is no prediction at the loss of '{name}': {TOO_LARGE}.")
+            sentences.append(f"No prediction in the {left_out[0]} was made at the loss of '{name}': {TOO_LARGE}.")
         if name not in contents.at_loss:
             without.setdefault(_why_no_loss(contents, model.loss_gap), []).append(f"'{name}'")
     for why, names in without.items():

@@ -275,11 +275,6 @@ class Gamma2Loss(AbstractWeightedTerm):
         levels = cast("list[Array]", self.loss.levels)
         return WarmStart(run.Z, run.dual(), run.rho, self.loss.u, levels, run.r, run.c)
 
-    def loss_gap(self) -> float:
-        """``CE - H`` at the last proximal point."""
-        problem, u, levels = self.problem.loss, self.loss.u, cast("list[Array]", self.loss.levels)
-        return problem.loss_gap(Computed(problem.layout, lambda k: u[k] + problem.part(k).log_P + levels[k]))
-
     def _cut(self, triplets: Triplets) -> tuple[float, MaxNormFactors, float]:
         held = self.problem.r is not None, self.problem.c is not None
         loss = self.loss.problem
@@ -358,7 +353,7 @@ class Gamma2ADMM(AbstractSplitting):
                 run = Gamma2Run(term, self._settings(problem), start)
                 for _ in range(GUIDING):
                     run.advance(checked=False, balanced=False)
-                start, ratio, made = term.state(run), loss_gap / term.loss_gap(), made + run.iterations
+                start, ratio, made = term.state(run), loss_gap / term.loss.gap_at_roots(loss), made + run.iterations
                 lam *= ratio
                 if abs(ratio - 1.0) <= GUIDED:
                     break

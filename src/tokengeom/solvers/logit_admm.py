@@ -99,6 +99,11 @@ class RegularisedLoss(AbstractTerm):
         self.u[k], self.levels[k], self.change[k] = u, level, change
         return (u + problem.log_P + level) * problem.weight
 
+    def gap_at_roots(self, problem: RegularisedLogits) -> float:
+        """``CE - H`` at the last proximal point, by the same problem without weights."""
+        u, levels = self.u, cast("list[Array]", self.levels)
+        return problem.loss_gap(Computed(problem.layout, lambda k: u[k] + problem.part(k).log_P + levels[k]))
+
     def _compiled_roots(self, k: int, problem: RegularisedLogits, w: Array, rho: float) -> tuple[Array, Array, Array]:
         """As `_roots`, on a CPU: compiled, with one row per column of the problem."""
         from tokengeom.solvers.softmax_prox import solve

@@ -147,11 +147,6 @@ class _TiedLoss(AbstractWeightedTerm):
         X, _ = self.ties.nearest(x, z, 0.0 * z, accuracy, OF_LOGITS)
         return Triplets.of(self.ties.backend, X.T)
 
-    def loss_gap(self) -> float:
-        """``CE - H`` at the last proximal point."""
-        problem, u, levels = self.problem.loss, self.loss.u, cast("list[Array]", self.loss.levels)
-        return problem.loss_gap(Computed(problem.layout, lambda k: u[k] + problem.part(k).log_P + levels[k]))
-
 
 @final
 class TiedRun(AbstractGamma2Run):
@@ -237,7 +232,7 @@ class TiedADMM(AbstractSplitting):
             run = self.begin(problem, state)
             for _ in range(GUIDING):
                 run.advance(checked=False, balanced=False)
-            state, ratio, made = _state(run), loss_gap / run.term.loss_gap(), made + GUIDING
+            state, ratio, made = _state(run), loss_gap / run.term.loss.gap_at_roots(problem.loss), made + GUIDING
             if abs(math.log(ratio)) <= GUIDED:
                 break
             lam *= min(max(ratio, 1.0 / LARGEST_RATIO), LARGEST_RATIO)

@@ -5,7 +5,7 @@
 Each strength starts where the last one ended. Far from the gap that is asked for, points are solved roughly.
 
 In the gamma_2 norm the strength follows the loss of the first iterations, and its point is solved by a splitting
-(``tied_admm``). What is then missing to the loss, factors get by their length.
+(``tied_admm``). Where that point misses the loss gap, the next strength comes from the last two points (a secant).
 
 In the limit of no loss B tends in direction to the smallest norm with margins 1 on ``B Phi``: the margin problem of the
 linear model, with features in the place of embeddings. In the gamma_2 norm it is solved for small problems. Where

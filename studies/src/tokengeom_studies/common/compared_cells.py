@@ -74,7 +74,7 @@ class Cell:
     def agreement(self, name: str, item: str) -> Measured:
         """Agreement of each seed with an explanation, which is freed of its own noise where it is a training.
 
-        Nothing where there is no such explanation.
+        Empty where there is no such explanation.
         """
         of = {**self.row["agreement"], **self.row["rivals"]}.get(name)
         if of is None:
@@ -117,7 +117,7 @@ class Cell:
 
 
 def cell_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the second measurement, or of the first where there is no second one."""
+    """The rows of the second measurement; where there are none, those of the first."""
     return chosen(rows, kind=CELL) or first_rows(rows)
 
 
